@@ -72,6 +72,25 @@ class CommandTest(unittest.TestCase):
         self.assertTrue(message.startswith("kvsim: "), done.stderr)
         return message
 
+    def stop_after(self, command, wait, sign):
+        """Exit code and messages of a command that gets a signal `wait` seconds after it handles signals."""
+        work = start(*command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.addCleanup(work.kill)
+        time.sleep(max(0, handles_signals(work) + wait - time.monotonic()))
+        work.send_signal(sign)
+        _, said = work.communicate(timeout=100)
+        return work.returncode, said
+
+    def stop_at_any_moment(self, command, seconds, times, *signs):
+        """The same at moments that fill the time that the command takes evenly, signs in turn. A command that was done before
+        the signal was timed beside work that has ended: that moment then is the latest of those to come."""
+        for i in range(times):
+            wait = seconds * (i * 0.618034 % 1)
+            code, said = self.stop_after(command, wait, signs[i % len(signs)])
+            if code in (0, 5):
+                seconds = wait
+            yield code, said
+
     def rows(self, *arguments):
         """Rows of a replay, with numbers as numbers and undefined values as None."""
         return json.loads(self.ok("replay", *arguments, "--format", "json", "--quiet"))["results"]
@@ -127,12 +146,6 @@ def handles_signals(work):
     while work.poll() is None and not catches(work, signal.SIGINT):
         time.sleep(0.0005)
     return time.monotonic()
-
-
-def evenly(i):
-    """Number i of a sequence that fills 0 to 1 evenly, wherever it ends: when in its run a command is stopped. A command that is
-    done earlier was timed beside work that has ended; that moment then is the latest of those to come."""
-    return i * 0.618034 % 1
 
 
 def number(text, undefined):

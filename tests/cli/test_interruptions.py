@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import kvsim_command
-from kvsim_command import SOURCE, CommandTest, evenly, handles_signals, start
+from kvsim_command import SOURCE, CommandTest, handles_signals, start
 
 MODEL = SOURCE / "traces/sample/model"
 TIMES = 16
@@ -89,15 +89,6 @@ class Interruptions(CommandTest):
         for name in self.outputs():
             (self.folder / name).unlink()
 
-    def stop(self, command, wait, sign):
-        """Exit code and messages of a command that gets a signal `wait` seconds after it handles signals."""
-        work = start(*command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        self.addCleanup(work.kill)
-        time.sleep(max(0, handles_signals(work) + wait - time.monotonic()))
-        work.send_signal(sign)
-        _, said = work.communicate(timeout=100)
-        return work.returncode, said
-
     def duration(self, command):
         """Seconds from the moment at which a command handles signals to its end."""
         work = start(*command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -112,25 +103,21 @@ class Interruptions(CommandTest):
                 for _ in range(2):  # the first may be slower
                     self.clear()
                     durations.append(self.duration(command))
-                latest = min(durations)
-                long_enough = latest > 0.1  # else it may be over before a signal arrives
+                seconds = min(durations)
                 made = {name: (self.folder / name).stat().st_size for name in self.outputs()}
-                for i in range(TIMES):
-                    self.clear()
-                    wait = latest * evenly(i)
-                    code, said = self.stop(command, wait, (signal.SIGINT, signal.SIGTERM)[i % 2])
+                self.clear()
+                for code, said in self.stop_at_any_moment(command, seconds, TIMES, signal.SIGINT, signal.SIGTERM):
                     codes.append(code)
                     self.assertEqual(self.partials(), [])
                     for name in self.outputs():  # whole, or not there
                         self.assertAlmostEqual((self.folder / name).stat().st_size, made[name], delta=0.1 * made[name])
                     if code in (0, 5):  # it was done before the signal
-                        latest = wait
                         self.assertEqual(self.outputs(), sorted(made))
                     else:
                         self.assertEqual((code, said.splitlines()[-1]), (4, "kvsim: interrupted"))
-                if long_enough:
+                    self.clear()
+                if seconds > 0.1:  # else it may be over before a signal arrives
                     self.assertGreaterEqual(codes.count(4), TIMES // 2, codes)
-        self.clear()
 
     def test_waits_end_at_the_first_signal(self):
         """For standard input, and for pipes that nobody writes."""
@@ -192,7 +179,7 @@ class Interruptions(CommandTest):
                 self.assertEqual(work.returncode, 0, said)
 
     def test_a_second_signal_does_not_wait(self):
-        code, said = self.stop(self.COMMANDS["replay"], 0.01, signal.SIGINT)
+        code, said = self.stop_after(self.COMMANDS["replay"], 0.01, signal.SIGINT)
         self.assertEqual(code, 4, said)
         work = start("replay", "t.h5", "--policy", "all", "--budget", "10%,30%,50%,70%", "--threads", 1, "-o", "out.csv",
                      cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -208,13 +195,9 @@ class Interruptions(CommandTest):
 
     def test_killed_captures_never_look_finished(self):
         command = ["capture", "--model", MODEL, "--tokens", "ids.txt", "--max-new-tokens", 8, "--ignore-eos", "-o", "out.h5"]
-        latest, left = self.duration(command), 0
+        seconds, left = self.duration(command), 0
         self.clear()
-        for i in range(100):
-            wait = latest * evenly(i)
-            code, _ = self.stop(command, wait, signal.SIGKILL)
-            if code == 0:
-                latest = wait
+        for code, _ in self.stop_at_any_moment(command, seconds, 100, signal.SIGKILL):
             for name in self.outputs():
                 if name.endswith(".partial"):
                     left += 1

@@ -4,11 +4,10 @@ again, whenever that was, and ends with what one run makes."""
 import resource
 import shutil
 import signal
-import subprocess
 import time
 
 import kvsim_command
-from kvsim_command import CommandTest, evenly, handles_signals, start
+from kvsim_command import CommandTest
 
 TIMES = 16
 
@@ -21,21 +20,16 @@ class StoppedStudies(CommandTest):
         (cls.folder / "s.json").write_text(
             '{"traces": ["small.h5"], "policies": ["h2o", "snapkv", "window"], "budgets": [20, 40], "seeds": [1, 2],'
             ' "statistics": {"resamples": 200}}')
-        made = cls.kvsim("study", "s.json", "-o", "whole", "--quiet")
+        made = cls.kvsim(*cls.study("whole"))
         assert made.returncode == 0, made.stderr
 
     def content(self, folder):
         return {str(path.relative_to(self.folder / folder)): path.read_bytes()
                 for path in (self.folder / folder).rglob("*") if path.is_file()}
 
-    def run_until(self, folder, wait, sign, *more):
-        work = start("study", "s.json", "-o", folder, "--quiet", *more, cwd=self.folder, stdout=subprocess.DEVNULL,
-                     stderr=subprocess.PIPE)
-        self.addCleanup(work.kill)
-        time.sleep(max(0, handles_signals(work) + wait - time.monotonic()))
-        work.send_signal(sign)
-        _, said = work.communicate(timeout=100)
-        return work.returncode, said
+    @staticmethod
+    def study(folder, *how):
+        return ["study", "s.json", "-o", folder, "--quiet", *how]
 
     def complete(self, folder):
         study = self.folder / folder / "study.json"
@@ -43,7 +37,7 @@ class StoppedStudies(CommandTest):
 
     def seconds(self):
         begin = time.monotonic()
-        self.ok("study", "s.json", "-o", "timed", "--quiet")
+        self.ok(*self.study("timed"))
         shutil.rmtree(self.folder / "timed")
         return time.monotonic() - begin
 
@@ -52,28 +46,25 @@ class StoppedStudies(CommandTest):
         whole, seconds = self.content("whole"), self.seconds()
         for i in range(40):
             folder = f"killed{i % 4}"
-            how = [["--resume"], ["--overwrite"], ["--resume"], ["--resume"]][i % 4]
+            how = ["--resume", "--overwrite", "--resume", "--resume"][i % 4]
             if i >= 20 and i % 4 == 1:
                 (self.folder / folder / "mine.txt").write_text("not the study's")
-            code, said = self.run_until(folder, seconds * (i * 7 % 40) / 40, signal.SIGKILL, *how)
+            code, said = self.stop_after(self.study(folder, how), seconds * (i * 7 % 40) / 40, signal.SIGKILL)
             self.assertIn(code, (0, -signal.SIGKILL), said)
             if self.complete(folder):
                 self.assertTrue((self.folder / folder / "report.html").exists())
         for i in range(4):
             folder = f"killed{i}"
-            self.ok("study", "s.json", "-o", folder, "--quiet", "--overwrite" if i == 3 else "--resume")
+            self.ok(*self.study(folder, "--overwrite" if i == 3 else "--resume"))
             found = self.content(folder)
             found.pop("mine.txt", None)
             self.assertEqual(found, whole)
 
     def test_interruptions_say_how_to_go_on(self):
-        whole, latest, codes = self.content("whole"), self.seconds(), []
-        for i in range(TIMES):
-            wait = latest * evenly(i)
-            code, said = self.run_until("stopped", wait, (signal.SIGINT, signal.SIGTERM)[i % 2], "--overwrite")
+        whole, codes = self.content("whole"), []
+        for code, said in self.stop_at_any_moment(self.study("stopped", "--overwrite"), self.seconds(), TIMES,
+                                                  signal.SIGINT, signal.SIGTERM):
             codes.append(code)
-            if code == 0:
-                latest = wait
             self.assertIn(code, (0, 4), said)
             if code == 4:
                 self.assertIn("kvsim: interrupted", said)
@@ -82,7 +73,7 @@ class StoppedStudies(CommandTest):
             if self.complete("stopped"):
                 self.assertTrue((self.folder / "stopped/report.html").exists())
         self.assertGreaterEqual(codes.count(4), TIMES // 2)
-        self.ok("study", "s.json", "-o", "stopped", "--quiet", "--resume")
+        self.ok(*self.study("stopped", "--resume"))
         self.assertEqual(self.content("stopped"), whole)
 
     def test_a_full_disk_at_any_stage(self):
@@ -93,13 +84,13 @@ class StoppedStudies(CommandTest):
         for i, limit in enumerate([1, 100, *(size - 1 for size in sizes[::3]), sizes[-1] - 1]):
             for how in "--resume", "--overwrite":
                 folder = f"full{i}{how}"
-                done = self.kvsim("study", "s.json", "-o", folder, "--quiet", preexec_fn=lambda: resource.setrlimit(
+                done = self.kvsim(*self.study(folder), preexec_fn=lambda: resource.setrlimit(
                     resource.RLIMIT_FSIZE, (limit, limit)))
                 self.assertEqual(done.returncode, 3, done.stderr)
                 self.assertRegex(done.stderr, "File too large")
                 self.assertFalse(self.complete(folder))
                 stages.add((self.folder / folder / "study.json").exists())
-                self.ok("study", "s.json", "-o", folder, "--quiet", how)
+                self.ok(*self.study(folder, how))
                 self.assertEqual(self.content(folder), whole)
                 shutil.rmtree(self.folder / folder)
         self.assertEqual(stages, {True, False})
