@@ -11,4 +11,3 @@ set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 # FindHDF5 asks h5cc of this machine, whose headers serve both, for the name of the library.
 set(HDF5_C_LIBRARY_hdf5 "${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/libhdf5_serial.so" CACHE FILEPATH "")
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -L ${CMAKE_SYSROOT})

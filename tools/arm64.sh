@@ -13,8 +13,7 @@ if [ ! -e "$root/complete" ]; then
   arm=(apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State="$root/apt" -o Dir::State::status="$root/apt/status"
        -o Dir::Cache="$root/apt" -o APT::Install-Recommends=0 -o Debug::NoLocking=1)
   "${arm[@]}" update
-  "${arm[@]}" install -y --download-only libstdc++-12-dev libboost-json1.81-dev libhdf5-dev libeigen3-dev libtbb-dev libicu-dev libcli11-dev \
-    libssl-dev libxxhash-dev zlib1g-dev libfaiss-dev libhnswlib-dev libboost-context1.81-dev libsentencepiece-dev catch2 > /dev/null
+  "${arm[@]}" install -y --download-only libstdc++-12-dev $(tools/setup.sh --libraries) > /dev/null
   for package in "$root"/apt/archives/*.deb; do dpkg-deb -x "$package" "$root"; done
   for name in blas lapack; do  # links that the packages make when they are installed
     for link in so so.3; do ln -s "$name/lib$name.$link" "$root/usr/lib/aarch64-linux-gnu/lib$name.$link"; done

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs the missing packages that kvsim needs on Debian 12, and the packages named as arguments. Does nothing, and
-# needs no root, if all are present.
+# needs no root, if all are present. `tools/setup.sh --libraries` only says which libraries every build is linked with.
 set -euo pipefail
 
-packages=(g++ cmake ninja-build git
-          libboost-json1.81-dev libhdf5-dev libeigen3-dev libtbb-dev libicu-dev libcli11-dev libssl-dev libxxhash-dev zlib1g-dev
-          libfaiss-dev libhnswlib-dev libboost-mpi1.81-dev openmpi-bin
-          libboost-context1.81-dev libsentencepiece-dev gnuplot-nox catch2 python3 python3-h5py python3-numpy python3-xxhash python3-pandas python3-matplotlib zsh
+libraries=(libboost-json1.81-dev libhdf5-dev libeigen3-dev libtbb-dev libicu-dev libcli11-dev libssl-dev libxxhash-dev zlib1g-dev
+           libfaiss-dev libhnswlib-dev libboost-context1.81-dev libsentencepiece-dev)
+[ "${1-}" != --libraries ] || { echo "${libraries[@]}"; exit; }
+packages=(g++ cmake ninja-build git "${libraries[@]}"
+          libboost-mpi1.81-dev openmpi-bin gnuplot-nox catch2 python3 python3-h5py python3-numpy python3-xxhash python3-pandas python3-matplotlib zsh
           "$@")
 
 missing=()
