@@ -11,6 +11,7 @@
 #include "sim/base/suggest.hpp"
 #include "sim/cost/catalogue_files.hpp"
 #include "sim/cost/checked.hpp"
+#include "traces/model/gguf_model.hpp"
 
 namespace kvsim::cost {
 namespace {
@@ -292,10 +293,11 @@ Model find_model(const std::string& name_or_path) {
   }
   struct stat status {};
   if (::stat(name_or_path.c_str(), &status) != 0) {
-    usage_error(
-        "unknown model " + quoted(name_or_path), {},
-        "Give a name, a config.json, or a directory that holds one. " + suggestion(name_or_path, names));
+    usage_error("unknown model " + quoted(name_or_path), {},
+                "Give a name, a config.json, a directory that holds one, or a GGUF file. " +
+                    suggestion(name_or_path, names));
   }
+  if (model::is_gguf(name_or_path)) return parse_model(model::gguf_config(name_or_path), name_or_path);
   const std::string path = S_ISDIR(status.st_mode) ? name_or_path + "/config.json" : name_or_path;
   return parse_model(read_file(path, kMaxConfigBytes), path);
 }

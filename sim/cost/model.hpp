@@ -57,8 +57,9 @@ std::uint64_t local_kv_heads(std::uint64_t stored_kv_heads, std::uint64_t tensor
 /// Throws Error(input) naming the key: missing, zero, negative, not whole, heads that do not divide, sizes
 /// whose product does not fit 64 bits.
 Model parse_model(std::string_view json, const std::string& where);
-/// Finds a model by its name in the catalogue (ignoring case), or reads a config.json or the one in a
-/// directory. Throws Error(usage) for unknown names with the nearest ones, Error(input) for files.
+/// Finds a model by its name in the catalogue (ignoring case), or reads a config.json, the one in a
+/// directory, or a GGUF file. Throws Error(usage) for unknown names with the nearest ones, Error(input) for
+/// files.
 Model find_model(const std::string& name_or_path);
 /// Returns the models of the catalogue, sorted by name.
 const std::vector<Model>& known_models();

@@ -26,7 +26,7 @@ ALLOWED = {
     "sim/replay": {*TRACES, "policies/api", "policies/parts", "sim/feed", "sim/attention"},
     "sim/loop": {*TRACES, "traces/model", "policies/api", "policies/parts", "sim/feed", "sim/attention", "sim/replay"},
     "sim/inspect": {*TRACES, "policies/api", "policies/parts", "sim/feed", "sim/attention", "sim/replay"},
-    "sim/cost": {*TRACES, "policies/api", "sim/feed", "sim/replay"},
+    "sim/cost": {*TRACES, "traces/model", "policies/api", "sim/feed", "sim/replay"},
     "sim/serving": {"traces/requests", "policies/api", "sim/prefix", "sim/cost"},
     "sim/cost/validation": {"traces/requests", "policies/api", "sim/prefix", "sim/cost", "sim/serving"},
     "analysis": {*TRACES, "policies/api", "sim/feed", "sim/attention", "sim/replay", "sim/inspect", "sim/cost",

@@ -92,8 +92,9 @@ void add_capture_command(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   capture::CaptureOptions& capture = options->capture;
   command
-      ->add_option("--model", capture.model_dir,
-                   "Folder with config.json and safetensors: llama, mistral, phi3, qwen2 or qwen3")
+      ->add_option(
+          "--model", capture.model_dir,
+          "Folder with config.json and safetensors: llama, mistral, phi3, qwen2 or qwen3;\nor a GGUF file")
       ->required()
       ->type_name("DIR");
   CLI::Option* prompt = command

@@ -222,7 +222,9 @@ void add_evaluate_command(CLI::App& app) {
   command->footer(kExamples);
   const auto options = std::make_shared<Options>();
   analysis::EvaluationOptions& evaluation = options->evaluation;
-  command->add_option("--model", options->model, "Folder with config.json, safetensors and a tokenizer")
+  command
+      ->add_option("--model", options->model,
+                   "Folder with config.json, safetensors and a tokenizer, or a GGUF file")
       ->required()
       ->type_name("DIR");
   command

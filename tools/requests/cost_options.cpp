@@ -23,7 +23,9 @@ void refuse_oracles(const analysis::CostStudy& study) {
 
 /// What is served, and on what.
 void add_workload_options(CLI::App& command, CostOptions& options) {
-  command.add_option("--model", options.model, "Name (kvsim cost models), a config.json or its folder")
+  command
+      .add_option("--model", options.model,
+                  "Name (kvsim cost models), a config.json or its folder, a GGUF file")
       ->type_name("MODEL");
   command.add_option("--machine", options.machine, "Name (kvsim cost machines) or a file")
       ->type_name("MACHINE");
@@ -123,7 +125,7 @@ void add_cost_options(CLI::App& command, CostOptions& options) {
 
 cost::Model asked_model(const CostOptions& options) {
   if (options.model.empty())
-    usage_error("is missing", "--model", "A name of `kvsim cost models`, or a config.json.");
+    usage_error("is missing", "--model", "A name of `kvsim cost models`, a config.json or a GGUF file.");
   return cost::find_model(options.model);
 }
 

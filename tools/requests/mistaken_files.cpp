@@ -11,6 +11,7 @@
 #include "sim/cost/model.hpp"
 #include "sim/replay/budget.hpp"
 #include "tools/printing/front_end.hpp"
+#include "traces/model/gguf_file.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -89,13 +90,13 @@ void require_prompt_file(const std::string& path) {
 
 void require_checkpoint(const std::string& path) {
   std::error_code failed;
-  if (fs::is_directory(path, failed)) return;
+  if (fs::is_directory(path, failed) || model::is_gguf(path)) return;
   const std::vector<cost::Model>& known = cost::known_models();
   const bool named =
       std::any_of(known.begin(), known.end(), [&](const cost::Model& m) { return m.name == path; });
-  input_error("is no folder", "--model " + kvsim::quoted(path),
+  input_error("is neither a folder nor a GGUF file", "--model " + kvsim::quoted(path),
               named ? "kvsim cost knows this model's sizes; to run it, name the folder of its checkpoint."
-                    : "Name a folder with config.json, safetensors and a tokenizer.");
+                    : "Name a folder with config.json, safetensors and a tokenizer, or a GGUF file.");
 }
 
 }  // namespace kvsim::tools

@@ -15,7 +15,7 @@ void require_study(const std::string& path);
 /// pass a text. "-" is standard input.
 void require_prompt_file(const std::string& path);
 
-/// Where a checkpoint is wanted: throws Error(input) if there is no folder at PATH.
+/// Where a checkpoint is wanted: throws Error(input) if there is neither a folder nor a GGUF file at PATH.
 void require_checkpoint(const std::string& path);
 
 }  // namespace kvsim::tools

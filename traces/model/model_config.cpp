@@ -9,6 +9,7 @@
 #include "sim/base/read_file.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
+#include "traces/model/gguf_model.hpp"
 
 namespace kvsim::model {
 namespace {
@@ -260,10 +261,12 @@ ModelConfig parse_model_config(const std::string& text, const std::string& path)
   return model;
 }
 
-ModelConfig load_model_config(const std::string& directory) {
-  const std::string path = directory + "/config.json";
+ModelConfig load_model_config(const std::string& model_path) {
+  if (is_gguf(model_path))
+    return parse_model_config(gguf_config(model_path), model_path + " as config.json:");
+  const std::string path = model_path + "/config.json";
   ModelConfig model = parse_model_config(read_regular_file(path, kMaxConfigBytes), path);
-  const std::string generation = directory + "/generation_config.json";
+  const std::string generation = model_path + "/generation_config.json";
   if (::access(generation.c_str(), F_OK) == 0) {
     const json::value document =
         parse_strict_json(read_regular_file(generation, kMaxConfigBytes), generation, kMaxConfigValues);

@@ -30,13 +30,14 @@ struct ModelConfig {
   std::vector<std::int32_t>
       layer_window;  ///< [n_layers]; -1: full attention, else key j is seen by t iff t-W < j <= t
   std::vector<std::int32_t> eos;  ///< ids that end generation; may be empty
-  std::string json;               ///< config.json verbatim
+  std::string json;               ///< config.json verbatim, or gguf_config()
 };
 
 /// Parses the text of a config.json. Throws Error(input) naming the field at fault.
 ModelConfig parse_model_config(const std::string& json, const std::string& path);
-/// Reads DIR/config.json, and the eos ids of DIR/generation_config.json if that file exists.
-ModelConfig load_model_config(const std::string& directory);
+/// Of a folder: config.json, and the eos ids of generation_config.json if that file exists. Of a GGUF file:
+/// what gguf_config() makes of it.
+ModelConfig load_model_config(const std::string& model_path);
 
 /// The supported model types, in alphabetical order.
 const std::vector<std::string>& supported_model_types();

@@ -14,6 +14,7 @@
 #include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/base/strict_json.hpp"
+#include "traces/model/gguf_model.hpp"
 
 namespace kvsim::model {
 namespace {
@@ -213,24 +214,28 @@ TensorMap parse_safetensors(std::span<const std::byte> file, const std::string& 
   return tensors;
 }
 
-Checkpoint::Checkpoint(const std::string& directory) : directory_(directory) {
-  if (exists(directory + "/" + kIndexName)) {
+Checkpoint::Checkpoint(const std::string& path) : path_(path), is_gguf_(is_gguf(path)) {
+  if (is_gguf_) {
+    GgufFile gguf(path);
+    tensors_ = gguf_tensors(gguf.content, owned_);
+    files_.push_back(std::move(gguf.file));
+  } else if (exists(path + "/" + kIndexName)) {
     open_sharded();
-  } else if (exists(directory + "/" + kSingleName)) {
+  } else if (exists(path + "/" + kSingleName)) {
     open_single();
   } else {
-    input_error(std::string("neither ") + kSingleName + " nor " + kIndexName + " found", directory,
-                "kvsim reads Hugging Face checkpoints in safetensors form.");
+    input_error(std::string("neither ") + kSingleName + " nor " + kIndexName + " found", path,
+                "kvsim reads Hugging Face checkpoints in safetensors form, and GGUF files.");
   }
 }
 
 void Checkpoint::open_single() {
-  files_.emplace_back(directory_, kSingleName, kMaxShardBytes);
+  files_.emplace_back(path_, kSingleName, kMaxShardBytes);
   tensors_ = parse_safetensors(files_.back().bytes(), files_.back().path());
 }
 
 void Checkpoint::open_sharded() {
-  const std::string path = directory_ + "/" + kIndexName;
+  const std::string path = path_ + "/" + kIndexName;
   const json::value document =
       parse_strict_json(read_regular_file(path, kMaxHeaderBytes), path, 2 * kMaxTensors);
   const JsonObject weight_map = JsonObject(document, path).object("weight_map");
@@ -248,7 +253,7 @@ void Checkpoint::open_sharded() {
 
   std::map<std::string, std::string> home;  // the shard of every tensor, in the index or not
   for (const auto& [shard, names] : wanted) {
-    files_.emplace_back(directory_, shard, kMaxShardBytes);
+    files_.emplace_back(path_, shard, kMaxShardBytes);
     TensorMap found = parse_safetensors(files_.back().bytes(), files_.back().path());
     for (const auto& [name, tensor] : found) {
       const auto [earlier, fresh] = home.emplace(name, tensor.file);
@@ -267,7 +272,7 @@ void Checkpoint::open_sharded() {
 const StoredTensor& Checkpoint::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
-    input_error("tensor " + quoted(name) + " is missing from the checkpoint", directory_);
+    input_error("tensor " + quoted(name) + " is missing from the checkpoint", path_);
   return found->second;
 }
 
@@ -284,6 +289,7 @@ std::string Checkpoint::sha256(const Progress& progress) const {
     }
     digests.push_back(digest.hex());
   }
+  if (is_gguf_) return digests.front();
   std::sort(digests.begin(), digests.end());
   Sha256 all;
   for (const std::string& digest : digests) all.update(digest.data(), digest.size());

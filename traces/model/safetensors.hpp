@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,10 +36,11 @@ Elem tensor_elem(const StoredTensor& tensor, const std::string& name);
 /// dtypes that kvsim does not compute with (tensor_elem() refuses them) and refuses all others.
 TensorMap parse_safetensors(std::span<const std::byte> file, const std::string& path);
 
-/// model.safetensors, or the shards that model.safetensors.index.json lists.
+/// model.safetensors, or the shards that model.safetensors.index.json lists, of a folder; or a GGUF file
+/// (gguf_model.hpp says what of it is copied).
 class Checkpoint {
  public:
-  explicit Checkpoint(const std::string& directory);
+  explicit Checkpoint(const std::string& path);
 
   bool has(const std::string& name) const { return tensors_.contains(name); }
   /// Throws Error(input) when the tensor is missing.
@@ -46,8 +48,8 @@ class Checkpoint {
   const TensorMap& tensors() const { return tensors_; }
   /// Tensors of a shard that the index does not list; they are not part of the checkpoint.
   const std::vector<std::string>& unmapped() const { return unmapped_; }
-  /// SHA-256 over the sorted SHA-256 digests (64 hexadecimal digits each) of the shards.
-  /// Throws Error(interrupted) when `progress` is.
+  /// SHA-256 over the sorted SHA-256 digests (64 hexadecimal digits each) of the shards; of a GGUF file its
+  /// own. Throws Error(interrupted) when `progress` is.
   std::string sha256(const Progress& progress = {}) const;
   /// Throws Error(input) when a shard has shrunk since it was opened.
   void check_sizes() const;
@@ -56,8 +58,10 @@ class Checkpoint {
   void open_single();
   void open_sharded();
 
-  std::string directory_;
+  std::string path_;
+  bool is_gguf_ = false;
   std::vector<MappedFile> files_;
+  std::vector<std::unique_ptr<std::byte[]>> owned_;
   TensorMap tensors_;
   std::vector<std::string> unmapped_;
 };

@@ -73,7 +73,7 @@ const std::vector<Field>& study_fields() {
 
       shaped(section, "capture", "null",
              "a model to run on prompts first; its traces belong to the study too"),
-      required("capture.model", "folder with config.json, safetensors and tokenizer.json"),
+      required("capture.model", "folder with config.json, safetensors and tokenizer.json, or a GGUF file"),
       shaped(sections, "capture.workloads", "[]", "prompts to make, as kvsim workload does", "kind"),
       required("capture.workloads[].kind", "such as needle (kvsim workload --help)"),
       whole("capture.workloads[].context", "500", "tokens of each prompt", 1, 4194304),

@@ -116,7 +116,7 @@ def evaluate(model: Path, workload: Path | Iterable[Mapping[str, Any]], policies
              seed: int = 0, progress: Progress = None, **options: Any) -> Table:
     """What the model answers when its cache is the policy's: a row per item, policy, budget and cut.
 
-    model: a folder with config.json, safetensors and a tokenizer. workload: a JSON Lines file, or its items as dicts.
+    model: a folder with config.json, safetensors and a tokenizer, or a GGUF file. workload: a JSON Lines file, or its items as dicts.
     """
     texts, classes = _asked(policies)
     with tempfile.TemporaryDirectory(prefix="kvsim-") as folder:

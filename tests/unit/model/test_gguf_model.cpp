@@ -1,0 +1,244 @@
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "sim/base/error.hpp"
+#include "sim/base/sha256.hpp"
+#include "tests/unit/model/golden_gguf.hpp"
+#include "tests/unit/model/golden_run.hpp"
+#include "tests/unit/traces/scratch.hpp"
+#include "traces/model/gguf_model.hpp"
+
+namespace kvsim::model {
+namespace {
+
+using Catch::Matchers::Contains;
+
+/// A file on disk, opened as a model.
+struct Opened {
+  explicit Opened(const GoldenGguf& file)
+      : path(scratch.file("m.gguf")),
+        bytes(write(path, file.bytes())),
+        config(load_model_config(path)),
+        checkpoint(path),
+        weights(load_weights(checkpoint, config)) {}
+
+  static std::string write(const std::string& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    return bytes;
+  }
+
+  test::Scratch scratch;
+  std::string path, bytes;
+  ModelConfig config;
+  Checkpoint checkpoint;
+  Weights weights;
+};
+
+std::string problem(const GoldenGguf& file) {
+  try {
+    const Opened opened(file);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::input);
+    return error.what();
+  }
+  return "accepted";
+}
+
+Run run(const ModelConfig& config, const Weights& weights, const GoldenCheckpoint& golden) {
+  cpu::CpuRun model(config, weights, {golden.tokens().size(), Elem::f32, 2});
+  return record(model, golden, golden.tokens().size());
+}
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+TEST_CASE("a GGUF file is the checkpoint it was made of, and runs as transformers does", "[golden]") {
+  for (const std::string& variant : golden_variants()) {
+    if (variant.starts_with("mistral")) continue;  // its GGUF files are called llama and say no window
+    DYNAMIC_SECTION(variant) {
+      GoldenCheckpoint golden(variant);
+      GoldenGguf file(golden);
+      if (variant == "phi3_window")
+        file.set("phi3.attention.sliding_window", test::entry("phi3.attention.sliding_window", 7U));
+      const Opened opened(file);
+      const ModelConfig &got = opened.config, &wanted = golden.config;
+      CHECK(got.model_type == wanted.model_type);
+      CHECK(got.n_layers == wanted.n_layers);
+      CHECK(got.hidden_size == wanted.hidden_size);
+      CHECK(got.intermediate_size == wanted.intermediate_size);
+      CHECK(got.vocab_size == wanted.vocab_size);
+      CHECK(got.n_heads == wanted.n_heads);
+      CHECK(got.n_kv_heads == wanted.n_kv_heads);
+      CHECK(got.head_dim == wanted.head_dim);
+      CHECK(got.max_positions == wanted.max_positions);
+      CHECK(got.norm_eps == wanted.norm_eps);
+      CHECK(got.qkv_bias == wanted.qkv_bias);
+      CHECK(got.output_bias == wanted.output_bias);
+      CHECK(got.mlp_bias == wanted.mlp_bias);
+      CHECK(got.qk_norm == wanted.qk_norm);
+      CHECK(got.rope.rotary_dim == wanted.rope.rotary_dim);
+      CHECK(got.rope.theta == wanted.rope.theta);
+      CHECK(got.rope.attention_factor == Approx(wanted.rope.attention_factor).epsilon(1e-7));
+      CHECK(got.eos == std::vector<std::int32_t>{2});
+      CHECK(opened.weights.tied == golden.weights.tied);
+      CHECK(opened.weights.elem == golden.weights.elem);
+      if (got.model_type == "qwen2") {
+        // The files say no window, so the golden's does not count.
+        golden.config.layer_window = {-1, -1};
+      } else {
+        CHECK(got.layer_window == wanted.layer_window);
+      }
+
+      REQUIRE(opened.checkpoint.tensors().size() == golden.checkpoint.tensors().size());
+      for (const auto& [name, tensor] : golden.checkpoint.tensors()) {
+        INFO(name);
+        const StoredTensor& found = opened.checkpoint.tensor(name);
+        CHECK(found.dtype == tensor.dtype);
+        CHECK(found.shape == tensor.shape);
+        CHECK(text_of(found.data) == text_of(tensor.data));
+      }
+
+      const Run ran = run(got, opened.weights, golden);
+      if (wanted.rope.type != "llama3" && wanted.rope.type != "longrope")
+        CHECK(ran.logits == run(golden.config, golden.weights, golden).logits);
+      if (got.model_type == "qwen2") return;
+      for (const auto& [stage, values] : stages(golden, ran)) {
+        INFO(stage);
+        const Difference d = difference(values, golden.expected(stage));
+        CHECK(d.largest <= 1e-5);
+        CHECK(d.relative <= (wanted.rope.type == "longrope" ? 1.5e-6 : 1e-6));  // as of the folder's run
+      }
+    }
+  }
+}
+
+TEST_CASE("quantised rows are widened, and those of Llama's q and k put back") {
+  const GoldenCheckpoint golden("llama_tied");  // 4 query and 2 KV heads of 16, 64 wide
+  GoldenGguf file(golden);
+  FileTensor k{{32, 64}, 8, {}};  // Q8_0
+  std::vector<std::vector<float>> rows;
+  for (int row = 0; row < 32; ++row) {
+    rows.emplace_back();
+    for (int block = 0; block < 2; ++block) {
+      k.data += test::raw<std::uint16_t>(0x3800);  // 0.5
+      for (int i = 0; i < 32; ++i) {
+        const auto number = static_cast<std::int8_t>((row * 7 + block * 3 + i * 5) % 255 - 127);
+        k.data += test::raw(number);
+        rows.back().push_back(0.5F * static_cast<float>(number));
+      }
+    }
+  }
+  file.tensors["blk.1.attn_k.weight"] = k;
+  file.tensors["blk.1.attn_v.weight"] = k;
+  const Opened opened(file);
+  std::vector<float> scratch;
+  const auto row_of = [&](const Linear& linear, std::uint64_t row) {
+    CHECK(linear.elem == Elem::f32);
+    const float* from = linear.rows(row, 1, scratch);
+    return std::vector<float>(from, from + 64);
+  };
+  const LayerWeights& layer = opened.weights.layers[1];
+  // Of a head of 16 rows the file has components 0, 8, 1, 9, 2, ...
+  CHECK(row_of(layer.k, 0) == rows[0]);
+  CHECK(row_of(layer.k, 1) == rows[2]);
+  CHECK(row_of(layer.k, 8) == rows[1]);
+  CHECK(row_of(layer.k, 15) == rows[15]);
+  CHECK(row_of(layer.k, 16) == rows[16]);
+  CHECK(row_of(layer.k, 16 + 9) == rows[16 + 3]);
+  for (std::uint64_t row = 0; row < 32; ++row) CHECK(row_of(layer.v, row) == rows[row]);
+}
+
+TEST_CASE("what is known of a GGUF model's origin") {
+  const GoldenCheckpoint golden("llama_tied");
+  const Opened opened(GoldenGguf{golden});
+  CHECK_THAT(opened.config.json, Contains(R"("gguf":{"file":"m.gguf","version":3,"types":{"BF16":20}})"));
+  Sha256 sha;
+  sha.update(opened.bytes.data(), opened.bytes.size());
+  CHECK(opened.checkpoint.sha256() == sha.hex());
+}
+
+TEST_CASE("GGUF models that are not computed as they should be are refused") {
+  const GoldenCheckpoint llama("llama_tied"), qwen("qwen3_qk_norm"), phi("phi3_longrope_short");
+  const auto with = [](const GoldenCheckpoint& golden, const std::string& key, const auto& value) {
+    GoldenGguf file(golden);
+    file.set(key, test::entry(key, value));
+    return problem(file);
+  };
+  const auto without = [](const GoldenCheckpoint& golden, const std::string& key) {
+    GoldenGguf file(golden);
+    REQUIRE(file.keys.erase(key) + file.tensors.erase(key) == 1);
+    return problem(file);
+  };
+  CHECK(problem(GoldenGguf(llama)) == "accepted");
+  CHECK(problem(GoldenGguf(phi)) == "accepted");
+
+  CHECK_THAT(with(llama, "general.architecture", std::string("gemma3")),
+             Contains("architecture \"gemma3\" is not supported") &&
+                 Contains("key \"general.architecture\"") && Contains("llama, phi3, qwen2, qwen3"));
+  CHECK_THAT(with(llama, "general.architecture", std::string("lama")), Contains("Did you mean llama?"));
+  CHECK_THAT(with(llama, "general.type", std::string("adapter")), Contains("\"adapter\", not a model"));
+  CHECK_THAT(with(llama, "split.count", 2U), Contains("one part of a model"));
+  CHECK(with(llama, "split.count", 1U) == "accepted");
+  CHECK_THAT(with(llama, "general.quantization_version", 1U), Contains("only blocks of version 2"));
+  CHECK_THAT(with(llama, "llama.logit_scale", 2.0F),
+             Contains("key \"llama.logit_scale\"") && Contains("may change what the model computes"));
+  CHECK_THAT(with(llama, "llama.attention.sliding_window", 7U), Contains("may change"));
+  CHECK_THAT(with(qwen, "qwen3.attention.sliding_window", 7U), Contains("may change"));
+  CHECK(with(llama, "other.logit_scale", 2.0F) == "accepted");
+  CHECK_THAT(with(llama, "llama.expert_count", 8U), Contains("mixture-of-experts"));
+  CHECK(with(llama, "llama.expert_count", 0U) == "accepted");
+  CHECK(with(llama, "llama.tensor_data_layout", std::string("Meta AI original pth")) == "accepted");
+  CHECK_THAT(with(llama, "llama.tensor_data_layout", std::string("other")), Contains("layout is not known"));
+  CHECK_THAT(with(llama, "llama.attention.value_length", 8U), Contains("values of another length"));
+  CHECK_THAT(with(llama, "llama.attention.key_length", 8U), Contains("attention.value_length"));
+  CHECK_THAT(with(llama, "llama.attention.head_count", 0U), Contains("must not be 0"));
+  CHECK_THAT(with(llama, "llama.attention.head_count", 3U), Contains("3 query heads cannot share 2"));
+  CHECK_THAT(with(llama, "llama.rope.dimension_count", 8U), Contains("partial rotary embedding"));
+  CHECK_THAT(with(llama, "llama.rope.dimension_count", 18U), Contains("more than a head has"));
+  CHECK_THAT(with(llama, "llama.context_length", std::string("128")),
+             Contains("of type text, expected an integer"));
+  CHECK_THAT(with(llama, "llama.block_count", 3U), Contains("model.layers.2.") && Contains("is missing"));
+  CHECK_THAT(with(llama, "llama.block_count", 0U), Contains("num_hidden_layers"));
+  CHECK_THAT(with(llama, "llama.vocab_size", 256U), Contains("shape [257, 64]"));
+
+  const std::string scaling = "llama.rope.scaling.";
+  CHECK_THAT(with(llama, scaling + "type", std::string("dynamic")),
+             Contains("\"dynamic\" is not supported") || Contains("is missing"));
+  CHECK(with(llama, scaling + "type", std::string("none")) == "accepted");
+  CHECK(with(llama, scaling + "factor", 2.0F) == "accepted");  // linear, as llama.cpp takes it
+  CHECK_THAT(with(llama, scaling + "attn_factor", 2.0F), Contains("may change"));
+  CHECK_THAT(with(llama, scaling + "yarn_ext_factor", 2.0F), Contains("may change"));
+  CHECK_THAT(with(phi, "phi3.rope.scaling.type", std::string("yarn")), Contains("scaled in two ways"));
+  CHECK_THAT(without(phi, "rope_factors_long.weight"), Contains("\"rope_factors_long.weight\" is missing"));
+
+  CHECK_THAT(without(llama, "llama.attention.layer_norm_rms_epsilon"), Contains("is missing"));
+  CHECK(without(llama, "llama.vocab_size") == "accepted");
+  CHECK(without(llama, "llama.rope.dimension_count") == "accepted");
+  CHECK_THAT(without(llama, "token_embd.weight"), Contains("\"token_embd.weight\" is missing"));
+  CHECK_THAT(without(llama, "blk.0.ffn_gate.weight"), Contains("mlp.gate_proj.weight\" is missing"));
+
+  const auto tensor = [](const std::string& name, const FileTensor& added) {
+    const GoldenCheckpoint golden("llama_tied");
+    GoldenGguf file(golden);
+    file.tensors[name] = added;
+    return problem(file);
+  };
+  const FileTensor four{{4}, 0, std::string(16, '\0')};
+  CHECK_THAT(tensor("output_norm.bias", four), Contains("does not know this tensor"));
+  CHECK_THAT(tensor("blk.0.attn_sinks.weight", four), Contains("no such tensor"));
+  CHECK_THAT(tensor("blk.0", four), Contains("does not know this tensor"));
+  CHECK_THAT(tensor("rope_freqs.weight", four), Contains("lists 4 factors for 8 rotating pairs"));
+  CHECK_THAT(tensor("rope_freqs.weight", {{4}, 1, std::string(8, '\0')}), Contains("is not of type F32"));
+  CHECK_THAT(tensor("blk.0.ffn_up.weight", {{1, 256}, 10, std::string(84, '\0')}),
+             Contains("type Q2_K is not supported") && Contains("Q6_K"));
+  CHECK_THAT(tensor("blk.0.attn_q.weight", {{12, 4}, 0, std::string(192, '\0')}),
+             Contains("those of 4 heads"));
+  CHECK_THAT(tensor("blk.0.attn_q.weight", {{0, 4}, 0, {}}), Contains("those of 4 heads"));
+  CHECK_THAT(tensor("blk.0.attn_q.weight", {{}, 0, std::string(4, '\0')}), Contains("those of 4 heads"));
+  CHECK_THAT(tensor("blk.0.attn_q.weight", {{64, 4}, 0, std::string(1024, '\0')}), Contains("shape [64, 4]"));
+}
+
+}  // namespace kvsim::model

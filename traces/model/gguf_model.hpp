@@ -1,0 +1,28 @@
+#pragma once
+/// A model from a GGUF file, told as a Hugging Face checkpoint tells it: its config.json and its tensors. A
+/// key of the architecture that kvsim does not know is refused, never ignored, because it may change what the
+/// model computes.
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "traces/model/gguf_file.hpp"
+#include "traces/model/safetensors.hpp"
+
+namespace kvsim::model {
+
+/// The config.json that the file amounts to, with a member "gguf" that names the file and counts its tensors
+/// by type. Architectures llama, phi3, qwen2 and qwen3. Throws Error(input) naming the key at fault.
+std::string gguf_config(const Gguf& file);
+/// The same of the file at `path`.
+std::string gguf_config(const std::string& path);
+
+/// The file's tensors under the names of a Hugging Face checkpoint. Those of F32, F16 and BF16 stay where
+/// they are in the file; the others are widened to F32 once, into `owned`, which must live as long as the
+/// result: 4 bytes a weight stay resident. So are the rows of q and k of the architecture llama, which its
+/// files hold interleaved, copied into their order. Throws Error(input) for a tensor or type that is not
+/// known, and when the machine has too little memory for the widened ones.
+TensorMap gguf_tensors(const Gguf& file, std::vector<std::unique_ptr<std::byte[]>>& owned);
+
+}  // namespace kvsim::model
