@@ -30,10 +30,10 @@ std::string question_of(const WorkloadItem& item, const WorkloadItem& first, con
 /// The tokens that `text` adds to `before`, whose tokens are `known`.
 std::vector<std::int32_t> added_tokens(const model::Tokenizer& tokenizer, const std::string& before,
                                        const std::string& text, const std::vector<std::int32_t>& known,
-                                       const std::string& item) {
-  const std::vector<std::int32_t> all = tokenizer.encode(before + text);
+                                       const WorkloadItem& item) {
+  const std::vector<std::int32_t> all = capture::text_ids(item, before + text, tokenizer);
   if (all.size() <= known.size() || !std::equal(known.begin(), known.end(), all.begin()))
-    input_error("'" + text + "' does not follow as tokens of its own", item, "Begin it with a space.");
+    input_error("'" + text + "' does not follow as tokens of its own", item.id, "Begin it with a space.");
   return {all.begin() + static_cast<std::ptrdiff_t>(known.size()), all.end()};
 }
 
@@ -90,19 +90,22 @@ std::vector<sim::LoopTurn> following_turns(std::span<const WorkloadItem> items,
                                            const std::vector<std::int32_t>& prompt,
                                            const model::Tokenizer& tokenizer) {
   if (!items.front().ids.empty()) return following_recorded(items, tokenizer);
+  if (items.size() > 1 && !items.front().chat.empty())
+    usage_error("a question through a chat template is a conversation of its own", items[1].id,
+                "Say --turns requests.");
   std::vector<sim::LoopTurn> turns;
   std::string text = items.front().prompt;
   std::vector<std::int32_t> known = prompt;
   for (std::size_t i = 0; i < items.size(); ++i) {
     sim::LoopTurn& turn = turns.emplace_back();
     const auto add = [&](const std::string& what, std::vector<std::int32_t>& to) {
-      to = added_tokens(tokenizer, text, what, known, items[i].id);
+      to = added_tokens(tokenizer, text, what, known, items[i]);
       text += what;
       known.insert(known.end(), to.begin(), to.end());
     };
     if (i > 0) {
       add(question_of(items[i], items.front(), text), turn.question);
-      turn.evidence = evidence_of(items[i], tokenizer.encode(items[i].prompt), tokenizer);
+      turn.evidence = evidence_of(items[i], capture::prompt_ids(items[i], tokenizer), tokenizer);
     }
     if (!items[i].answers.empty()) add(items[i].answers.front(), turn.answer);
   }
@@ -126,7 +129,7 @@ std::vector<sim::LoopTurn> separate_turns(std::span<const WorkloadItem> items,
     }
     turn.answer = item.answer_ids;
     if (item.ids.empty() && !item.answers.empty())
-      turn.answer = added_tokens(tokenizer, item.prompt, item.answers.front(), ids, item.id);
+      turn.answer = added_tokens(tokenizer, item.prompt, item.answers.front(), ids, item);
   }
   return turns;
 }

@@ -41,6 +41,10 @@ const std::vector<std::string>& Evaluation::notes() const {
   return loaded_->weights.notes;
 }
 
+const model::Tokenizer& Evaluation::tokenizer() const {
+  return *loaded_->prompt.tokenizer;
+}
+
 std::vector<capture::WorkloadItem> Evaluation::recorded(const trace::Sequence& sequence,
                                                         const std::string& name) const {
   return recorded_items(sequence, name, *loaded_->prompt.tokenizer, loaded_->config.vocab_size);

@@ -70,6 +70,8 @@ class Evaluation {
   /// What the user should know of the checkpoint.
   const std::vector<std::string>& notes() const;
 
+  const model::Tokenizer& tokenizer() const;
+
   /// The prompts and answers of a recorded run of this model (recorded_items.hpp).
   std::vector<capture::WorkloadItem> recorded(const trace::Sequence& sequence, const std::string& name) const;
 

@@ -63,7 +63,8 @@ void add_items(std::vector<capture::WorkloadItem> items, const StudyTraces& entr
     for (char& c : line.id)
       if (c <= ' ' || c >= 0x7f || c == '/') c = '-';
     line.kind = !entry.workload.empty() ? entry.workload : item.kind.empty() ? "prompts" : item.kind;
-    line.tokens = tokenizer.encode(item.prompt).size();
+    line.tokens = capture::prompt_ids(item, tokenizer).size();
+    line.chat = item.chat;
     line.context_id = item.context_id.empty() ? line.id : entry.name + '-' + item.context_id;
     line.turn = item.turn;
     line.prompt = std::move(item.prompt);

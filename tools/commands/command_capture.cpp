@@ -113,6 +113,9 @@ void add_capture_command(CLI::App& app) {
       ->type_name("FILE")
       ->excludes(prompt)
       ->excludes("--tokens");
+  command->add_flag("--chat", capture.chat,
+                    "Put the prompt into the model's chat template: as a user's message, or as the\n"
+                    "conversation that it is, [{\"role\": \"user\", \"content\": ...}, ...]");
   command->add_option("--item", capture.item, "Which one of the workload, if it holds several")
       ->type_name("ID");
   CLI::Option* new_tokens =

@@ -22,7 +22,7 @@
 #include "tools/requests/mistaken_files.hpp"
 #include "tools/requests/option_numbers.hpp"
 #include "tools/requests/output_options.hpp"
-#include "traces/model/chat_template.hpp"
+#include "traces/capture/chat_prompt.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -41,7 +41,7 @@ struct Options : OutputOptions {
   std::vector<std::string> policies, budgets;
   analysis::EvaluationOptions evaluation;
   double least_full = analysis::kLeastFull;
-  bool quiet = false;
+  bool chat = false, quiet = false;
 };
 
 /// The number of a word among those that an option takes.
@@ -66,6 +66,8 @@ void check_prompts(const Options& options) {
   const int given =
       (options.workload.empty() ? 0 : 1) + (options.prompt.empty() ? 0 : 1) + (options.trace.empty() ? 0 : 1);
   if (given != 1) usage_error("give a workload, a prompt or a recorded run", "--workload, --prompt, --trace");
+  if (options.chat && !options.trace.empty())
+    usage_error("puts a text into the model's chat template", "--chat", "A recorded run is taken as it is.");
   if (!options.sequence.empty() && options.trace.empty())
     usage_error("chooses from a recorded run", "--sequence", "Add --trace FILE.");
   if (!options.trace.empty() && !options.answer.empty())
@@ -90,7 +92,6 @@ std::vector<capture::WorkloadItem> items_of(const Options& options, const analys
         items.push_back(std::move(item));
     return items;
   }
-  if (const std::string told = model::chat_template_note(options.model); !told.empty()) note(told);
   if (!options.workload.empty())
     return items_of(read_file(options.workload, capture::kMaxWorkloadBytes), options.workload, options);
   std::string text = read_file(options.prompt, model::kMaxTextBytes);
@@ -104,6 +105,16 @@ std::vector<capture::WorkloadItem> items_of(const Options& options, const analys
     item.expect = workload::Expect::first;
   }
   return {item};
+}
+
+/// Through the chat template if asked; and what the prompts' texts lack or have twice.
+void prepare_texts(std::vector<capture::WorkloadItem>& items, const Options& options,
+                   const analysis::Evaluation& model) {
+  std::vector<std::string> notes;
+  capture::apply_chat(items, options.model, options.chat, notes);
+  notes.push_back(capture::doubled_begin_note(items, model.tokenizer()));
+  for (const std::string& text : notes)
+    if (!text.empty()) note(text);
 }
 
 /// Reasons for cells without numbers, each once.
@@ -171,7 +182,8 @@ void run_evaluate(const Options& options) {
   require_checkpoint(options.model);
   check_prompts(options);
   analysis::Evaluation model(options.model);
-  const std::vector<capture::WorkloadItem> items = items_of(options, model);
+  std::vector<capture::WorkloadItem> items = items_of(options, model);
+  prepare_texts(items, options, model);
   check_decisions(options, items.size(), evaluation.cuts.size());
   if (!options.quiet)
     for (const std::string& text : model.notes()) note(text);
@@ -232,6 +244,8 @@ void add_evaluate_command(CLI::App& app) {
                    "Prompts with answers (kvsim workload, RULER, LongBench); all are answered")
       ->type_name("FILE");
   command->add_option("--item", options->item, "Only this one of the workload")->type_name("ID");
+  command->add_flag("--chat", options->chat,
+                    "Put prompts into the model's chat template, as kvsim capture does");
   command->add_option("--prompt", options->prompt, "One prompt instead: UTF-8 text")->type_name("FILE");
   command->add_option("--answer", options->answer, "What its answer must begin with, with its leading space")
       ->type_name("TEXT");
@@ -339,8 +353,9 @@ void add_evaluate_command(CLI::App& app) {
       ->transform(byte_count())
       ->type_name("SIZE");
   command->add_flag("--quiet", options->quiet, "No progress on standard error");
-  group_options(*command, "Prompts",
-                {"--workload", "--item", "--prompt", "--answer", "--trace", "--sequence", "--turns"});
+  group_options(
+      *command, "Prompts",
+      {"--workload", "--item", "--prompt", "--answer", "--chat", "--trace", "--sequence", "--turns"});
   group_options(*command, "The model's run",
                 {"--mode", "--force", "--prefill", "--profile", "--positions", "--max-new-tokens", "--elem",
                  "--prefill-chunk"});

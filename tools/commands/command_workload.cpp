@@ -1,13 +1,16 @@
 // kvsim workload: prompts with answers, made to a tokenizer's token count.
 #include <memory>
+#include <optional>
 
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/option_numbers.hpp"
 #include "tools/requests/output_options.hpp"
+#include "traces/capture/chat_prompt.hpp"
 #include "traces/model/tokenizer.hpp"
 #include "traces/workloads/workload.hpp"
 
@@ -18,6 +21,7 @@ constexpr const char* kExamples = R"(Examples:
   kvsim workload needle --context 1000 --count 8 --seed 1 -o prompts.jsonl
   kvsim workload needle-multi-key --facts 8 --context 2000 --count 24 -o prompts.jsonl
   kvsim workload variables --hops 2 --context 500 --tokenizer ~/models/SmolLM2-135M -o prompts.jsonl
+  kvsim workload needle --context 1000 --chat --tokenizer ~/models/SmolLM2-135M-Instruct -o prompts.jsonl
   kvsim capture --model traces/sample/model --workload prompts.jsonl --item needle-1000-s1-0 -o run.h5
 
 Kinds:
@@ -25,7 +29,7 @@ Kinds:
 
 struct Options {
   std::string kind, style = "pairs", tokenizer_dir = "traces/sample/model", text_file, output;
-  bool overwrite = false;
+  bool overwrite = false, chat = false;
   workload::WorkloadOptions workload;
 };
 
@@ -53,6 +57,41 @@ model::Tokenizer find_tokenizer(const std::string& folder) {
   return model::load_tokenizer(folder);
 }
 
+/// The prompts of --chat: the message of a user in the tokenizer's chat template.
+class ChatPrompts {
+ public:
+  ChatPrompts(const std::string& model, const model::Tokenizer& tokenizer)
+      : chat_(model::load_chat_template(model)), tokenizer_(tokenizer) {
+    if (!chat_.note().empty()) front_end().note(chat_.note());
+  }
+
+  std::uint64_t tokens(std::string_view text) const {
+    const std::vector<model::ChatMessage> message{{"user", std::string(text)}};
+    return tokenizer_.encode(chat_.render(message, "--chat").text, false).size();
+  }
+
+  void put(workload::PromptItem& item) const {
+    capture::WorkloadItem in{.id = item.id,
+                             .prompt = item.prompt,
+                             .spans = item.spans,
+                             .expect = item.expect,
+                             .answers = item.answers};
+    capture::put_into_chat(in, chat_);
+    item.prompt = in.prompt;
+    item.spans = in.spans;
+    item.expect = in.expect;
+    item.answers = in.answers;
+    item.chat = in.chat;
+    std::string answered = item.prompt;
+    for (const std::string& answer : item.answers) answered += ' ' + answer;
+    item.answer_tokens = tokenizer_.encode(answered, false).size() - item.tokens;
+  }
+
+ private:
+  model::ChatTemplate chat_;
+  const model::Tokenizer& tokenizer_;
+};
+
 /// An option that a kind does not look at is a misunderstanding.
 void refuse_unused(const CLI::App& command, const workload::Kind& kind) {
   const std::pair<const char*, unsigned> options[] = {{"--facts", workload::kUsesFacts},
@@ -77,10 +116,16 @@ void run_workload_command(const CLI::App& command, Options& options) {
   if (!options.text_file.empty())
     own.push_back({options.text_file, read_file(options.text_file, model::kMaxTextBytes)});
   options.workload.task.passages = own.empty() ? &workload::builtin_passages() : &own;
+  const std::optional<ChatPrompts> chat =
+      options.chat ? std::make_optional<ChatPrompts>(options.tokenizer_dir, tokenizer) : std::nullopt;
   std::string lines;
   workload::make_workload(
-      kind, options.workload, [&](std::string_view text) { return tokenizer.encode(text).size(); },
-      [&](const workload::PromptItem& item) { (lines += json_line(item)) += '\n'; });
+      kind, options.workload,
+      [&](std::string_view text) { return chat ? chat->tokens(text) : tokenizer.encode(text).size(); },
+      [&](workload::PromptItem item) {
+        if (chat) chat->put(item);
+        (lines += json_line(item)) += '\n';
+      });
   output.commit(lines);
 }
 
@@ -124,6 +169,8 @@ void add_workload_command(CLI::App& app) {
   command->add_option("--tokenizer", options->tokenizer_dir, "Folder with the tokenizer that counts")
       ->type_name("DIR")
       ->capture_default_str();
+  command->add_flag("--chat", options->chat,
+                    "Each prompt is the message of a user, in the chat template of --tokenizer");
   command->add_option("-o,--output", options->output, "JSON Lines, a prompt each (default: standard output)")
       ->type_name("FILE");
   command->add_flag("--overwrite", options->overwrite, "Replace an existing file");

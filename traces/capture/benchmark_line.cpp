@@ -96,6 +96,7 @@ WorkloadItem ruler_item(const JsonObject& line) {
   item.kind = "ruler";
   const std::string input = line.text("input");
   item.prompt = input + line.text_or("answer_prefix", "");
+  item.answer_prefix = item.prompt.size() - input.size();
   item.answers = answers_of(line, "outputs", item.prompt);
   const bool documents = input.find(kRulerAnswersDocuments) != std::string::npos;
   item.expect = item.answers.empty() ? Expect::nothing : documents ? Expect::holds_any : Expect::holds_all;

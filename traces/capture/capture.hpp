@@ -19,6 +19,8 @@ struct CaptureOptions {
   std::string tokens_file;    ///< JSON array of token ids, or whitespace-separated ids
   std::string workload_file;  ///< JSON Lines (traces/workloads/README.md)
   std::string item;           ///< id of the workload's item; may be empty if there is only one
+  /// The text, a conversation in JSON, or the item goes through the model's chat template (chat_prompt.hpp).
+  bool chat = false;
   std::uint64_t max_new_tokens = 64;
   model::Sampling sampling;  ///< its seed also draws the sampled queries
   /// File of token ids that follow the prompt in place of chosen ones, such as the answer of another engine.

@@ -2,9 +2,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
+#include "traces/capture/chat_prompt.hpp"
 #include "traces/capture/token_file.hpp"
-#include "traces/capture/workload_item.hpp"
-#include "traces/model/chat_template.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -38,8 +37,20 @@ std::vector<std::int32_t> read_ids(const std::string& path, const model::ModelCo
   return parse_token_ids(read_file(path, kMaxTokensFileBytes), config.vocab_size, path);
 }
 
+/// What the options ask for, as an item: one of a workload, a conversation, or a text.
+WorkloadItem asked_item(const CaptureOptions& options) {
+  const bool prompt_given = options.workload_file.empty();
+  const std::string& path = prompt_given ? options.prompt_file : options.workload_file;
+  std::string text = read_file(path, prompt_given ? model::kMaxTextBytes : kMaxWorkloadBytes);
+  if (!prompt_given || is_workload(text, path)) return parse_workload_item(text, path, options.item);
+  if (!options.item.empty()) usage_error("names an item of a workload; " + path + " is a text", "--item");
+  WorkloadItem item;
+  item.prompt = std::move(text);
+  return item;
+}
+
 void take_item(Prompt& prompt, WorkloadItem item, std::vector<std::string>& notes) {
-  prompt.ids = prompt.tokenizer->encode(item.prompt);
+  prompt.ids = prompt_ids(item, *prompt.tokenizer);
   if (!item.spans.empty()) prompt.part_flags = part_flags(item, prompt.ids, *prompt.tokenizer);
   prompt.answers = std::move(item.answers);
   prompt.workload = item.kind;
@@ -58,17 +69,14 @@ Prompt load_prompt(const CaptureOptions& options, const model::ModelConfig& conf
   if (!options.tokens_file.empty()) {
     prompt.ids = read_ids(options.tokens_file, config);
   } else {
-    const bool prompt_given = options.workload_file.empty();
-    const std::string& path = prompt_given ? options.prompt_file : options.workload_file;
-    const std::string text = read_file(path, prompt_given ? model::kMaxTextBytes : kMaxWorkloadBytes);
-    if (!prompt_given || is_workload(text, path)) {
-      take_item(prompt, parse_workload_item(text, path, options.item), notes);
-    } else {
-      if (!options.item.empty()) usage_error("names an item of a workload; " + path + " is a text", "--item");
-      prompt.ids = prompt.tokenizer->encode(text);
-    }
-    if (std::string note = model::chat_template_note(options.model_dir); !note.empty())
+    std::vector<WorkloadItem> item{asked_item(options)};
+    const bool is_text = item[0].id.empty();
+    if (is_text) item[0].id = options.prompt_file;  // for messages
+    apply_chat(item, options.model_dir, options.chat, notes);
+    if (std::string note = doubled_begin_note(item, *prompt.tokenizer); !note.empty())
       notes.push_back(std::move(note));
+    if (is_text) item[0].id.clear();
+    take_item(prompt, std::move(item[0]), notes);
     check_vocabulary(prompt.ids, config, options.model_dir + "/" + prompt.tokenizer->name());
   }
   if (prompt.ids.empty())

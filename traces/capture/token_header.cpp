@@ -33,8 +33,11 @@ void fill_flags(trace::Header& header, const Prompt& prompt, const model::ModelC
   header.token_flags.resize(total, 0);
   for (std::uint64_t t = prompt.ids.size(); t < total; ++t) header.token_flags[t] = trace::kFlagGenerated;
   header.flags_known = trace::kFlagGenerated;
-  if (!prompt.part_flags.empty())
-    header.flags_known |= trace::kFlagQuestion | trace::kFlagContext | trace::kFlagEvidence;
+  constexpr std::uint32_t kParts = trace::kFlagQuestion | trace::kFlagContext;
+  for (const std::uint32_t flags : prompt.part_flags) {
+    if (flags & kParts) header.flags_known |= kParts | trace::kFlagEvidence;
+    header.flags_known |= flags & workload::kFlagMarkup;
+  }
   const std::optional<model::Tokenizer>& tokenizer = prompt.tokenizer;
   if (!tokenizer) return;
   header.flags_known |=

@@ -56,6 +56,7 @@ WorkloadItem parse_item(const JsonObject& line) {
     item.expect = workload::expect_of_name(line.text("expect"), line.path("expect"));
   else if (!item.answers.empty())
     item.expect = item.answers.size() == 1 ? workload::Expect::first : workload::Expect::any;
+  item.chat = line.text_or("chat", "");
   if (line.has("context_id")) item.context_id = parse_name(line, "context_id");
   if (line.has("turn")) item.turn = line.integer("turn", 0, kMaxTokens);
   return item;
@@ -174,7 +175,12 @@ std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vecto
 }
 
 std::vector<std::int32_t> prompt_ids(const WorkloadItem& item, const model::Tokenizer& tokenizer) {
-  return item.ids.empty() ? tokenizer.encode(item.prompt) : item.ids;
+  return item.ids.empty() ? text_ids(item, item.prompt, tokenizer) : item.ids;
+}
+
+std::vector<std::int32_t> text_ids(const WorkloadItem& item, std::string_view text,
+                                   const model::Tokenizer& tokenizer) {
+  return tokenizer.encode(text, item.chat.empty());
 }
 
 std::vector<std::uint32_t> prompt_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,

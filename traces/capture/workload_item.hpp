@@ -16,6 +16,9 @@ struct WorkloadItem {
   std::string kind;          ///< empty if the line has none
   std::uint64_t tokens = 0;  ///< number of tokens counted when the item was built; 0: not counted
   std::string prompt;
+  std::string chat{};  ///< SHA-256 of the chat template that made `prompt`; empty: none did
+  /// Bytes at the end of `prompt` that begin the answer; through a chat template they follow its opening.
+  std::uint64_t answer_prefix = 0;
   std::vector<workload::RoleSpan> spans{};
   workload::Expect expect = workload::Expect::nothing;
   std::vector<std::string> answers{};
@@ -30,6 +33,9 @@ struct WorkloadItem {
 /// The tokens of the item's prompt, and the flags of its parts; no flags where no part is known. Throws as
 /// part_flags() does.
 std::vector<std::int32_t> prompt_ids(const WorkloadItem& item, const model::Tokenizer& tokenizer);
+/// The tokens of a text that begins with the item's prompt.
+std::vector<std::int32_t> text_ids(const WorkloadItem& item, std::string_view text,
+                                   const model::Tokenizer& tokenizer);
 std::vector<std::uint32_t> prompt_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
                                         const model::Tokenizer& tokenizer);
 

@@ -35,13 +35,13 @@ Tokenizer::Tokenizer(std::unique_ptr<TextEncoder> encoder, TokenTable tokens, co
       name_(path.substr(path.rfind('/') + 1)),
       sha256_(digest(text)) {}
 
-std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool framed) const {
   if (text.size() > kMaxTextBytes) {
     input_error("the text is longer than 64 MiB", path_,
                 "Tokenize it elsewhere and pass the ids with --tokens.");
   }
   require_utf8(text, "prompt");
-  return encoder_->encode(text);
+  return encoder_->encode(text, framed);
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {

@@ -17,9 +17,9 @@ namespace kvsim::model {
 class TextEncoder {
  public:
   virtual ~TextEncoder() = default;
-  /// Ids of the whole `text`, which is UTF-8, with the tokens that the tokenizer puts around it (such as a
-  /// beginning-of-text token).
-  virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  /// Ids of the whole `text`, which is UTF-8; if `framed`, with the tokens that the tokenizer puts around it
+  /// (such as a beginning-of-text token).
+  virtual std::vector<std::int32_t> encode(std::string_view text, bool framed) const = 0;
 };
 
 class Tokenizer {
@@ -28,8 +28,9 @@ class Tokenizer {
   Tokenizer(std::unique_ptr<TextEncoder> encoder, TokenTable tokens, const std::string& path,
             std::string_view text);
 
-  /// Throws Error(input) for bytes that are not UTF-8 and for more than kMaxTextBytes.
-  std::vector<std::int32_t> encode(std::string_view text) const;
+  /// Throws Error(input) for bytes that are not UTF-8 and for more than kMaxTextBytes. Not framed: what a
+  /// chat template wrote, which holds the tokens that belong around a text.
+  std::vector<std::int32_t> encode(std::string_view text, bool framed = true) const;
   /// The bytes that a token stands for within a text (possibly part of a character); empty for an unknown id.
   const std::string& bytes(std::int32_t id) const { return tokens_.bytes(id); }
   /// Whether the token is a control token, not text.

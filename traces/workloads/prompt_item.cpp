@@ -20,14 +20,16 @@ const char* role_name(Role role) {
       return "context";
     case Role::evidence:
       return "evidence";
+    case Role::markup:
+      return "markup";
   }
   bug("a role without a name");
 }
 
 Role role_of_name(const std::string& name, const std::string& where) {
-  for (const Role role : {Role::question, Role::context, Role::evidence})
+  for (const Role role : {Role::question, Role::context, Role::evidence, Role::markup})
     if (name == role_name(role)) return role;
-  input_error("unknown role", where, "Expected question, context or evidence.");
+  input_error("unknown role", where, "Expected question, context, evidence or markup.");
 }
 
 std::uint32_t role_flag(Role role) {
@@ -38,6 +40,8 @@ std::uint32_t role_flag(Role role) {
       return trace::kFlagContext;
     case Role::evidence:
       return trace::kFlagEvidence;
+    case Role::markup:
+      return kFlagMarkup;
   }
   bug("a role without a flag");
 }
@@ -112,19 +116,20 @@ std::string json_line(const PromptItem& item) {
   json::array spans;
   for (const RoleSpan& span : item.spans)
     spans.push_back(json::object{{"begin", span.begin}, {"end", span.end}, {"role", role_name(span.role)}});
-  const json::object line{{"id", item.id},
-                          {"kind", item.kind},
-                          {"seed", item.seed},
-                          {"context_tokens", item.context_tokens},
-                          {"tokens", item.tokens},
-                          {"answer_tokens", item.answer_tokens},
-                          {"context_id", item.context_id},
-                          {"turn", item.turn},
-                          {"turns", item.turns},
-                          {"prompt", item.prompt},
-                          {"spans", std::move(spans)},
-                          {"expect", expect_name(item.expect)},
-                          {"answers", json::array(item.answers.begin(), item.answers.end())}};
+  json::object line{{"id", item.id},
+                    {"kind", item.kind},
+                    {"seed", item.seed},
+                    {"context_tokens", item.context_tokens},
+                    {"tokens", item.tokens},
+                    {"answer_tokens", item.answer_tokens},
+                    {"context_id", item.context_id},
+                    {"turn", item.turn},
+                    {"turns", item.turns},
+                    {"prompt", item.prompt},
+                    {"spans", std::move(spans)},
+                    {"expect", expect_name(item.expect)},
+                    {"answers", json::array(item.answers.begin(), item.answers.end())}};
+  if (!item.chat.empty()) line["chat"] = item.chat;
   return json::serialize(line);
 }
 

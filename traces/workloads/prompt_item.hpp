@@ -6,18 +6,21 @@
 
 namespace kvsim::workload {
 
-/// The role of a part of a prompt. Question and context share no byte; evidence lies inside the context.
+/// The role of a part of a prompt. Question, context and markup share no byte; evidence lies inside the
+/// context.
 enum class Role {
   question,  ///< instruction or question
   context,   ///< text that the question is about
   evidence,  ///< text that holds the answer
+  markup,    ///< what a chat template writes
 };
-/// "question", "context", "evidence".
+/// "question", "context", "evidence", "markup".
 const char* role_name(Role role);
 /// Throws Error(input) naming `where` for any other name.
 Role role_of_name(const std::string& name, const std::string& where);
 /// The trace's token flag for a part (traces/format/SCHEMA.md).
 std::uint32_t role_flag(Role role);
+constexpr std::uint32_t kFlagMarkup = 1U << 1;  ///< of Role::markup
 
 /// Bytes [begin, end) of a prompt.
 struct RoleSpan {
@@ -55,6 +58,7 @@ struct PromptItem {
   std::string context_id;             ///< items with the same id share their context
   std::uint64_t turn = 0, turns = 1;  ///< index of the question, and number of questions about its context
   std::string prompt;
+  std::string chat;             ///< SHA-256 of the chat template that made `prompt`; empty: none did
   std::vector<RoleSpan> spans;  ///< by begin
   Expect expect = Expect::nothing;
   std::vector<std::string> answers;  ///< with their leading space

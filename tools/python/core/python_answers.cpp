@@ -147,6 +147,9 @@ void bind_answers(nb::module_& module) {
       .def_ro("id", &WorkloadItem::id)
       .def_ro("prompt", &WorkloadItem::prompt)
       .def_ro("answers", &WorkloadItem::answers)
+      .def_prop_ro(
+          "framed", [](const WorkloadItem& item) { return item.chat.empty(); },
+          "Whether the tokenizer puts its own tokens around the prompt: a chat template wrote them")
       .def_prop_ro("has_parts", [](const WorkloadItem& item) { return !item.spans.empty(); })
       .def(
           "part_flags",

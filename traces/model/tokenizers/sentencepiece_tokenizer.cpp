@@ -147,8 +147,9 @@ class SentencePieceEncoder : public TextEncoder {
   void put_before(std::int32_t id) { before_.push_back(id); }
   void put_after(std::int32_t id) { after_.push_back(id); }
 
-  std::vector<std::int32_t> encode(std::string_view text) const override {
-    std::vector<std::int32_t> ids = before_;
+  std::vector<std::int32_t> encode(std::string_view text, bool framed) const override {
+    std::vector<std::int32_t> ids;
+    if (framed) ids = before_;
     for (const TextPart& part : finder_.cut(text)) {
       if (part.id >= 0) {
         ids.push_back(part.id);
@@ -156,7 +157,7 @@ class SentencePieceEncoder : public TextEncoder {
         encode_text(part.text, part.text.data() == text.data(), ids);
       }
     }
-    ids.insert(ids.end(), after_.begin(), after_.end());
+    if (framed) ids.insert(ids.end(), after_.begin(), after_.end());
     return ids;
   }
 

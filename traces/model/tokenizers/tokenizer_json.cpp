@@ -152,8 +152,9 @@ class JsonEncoder : public TextEncoder {
     return content;
   }
 
-  std::vector<std::int32_t> encode(std::string_view text) const override {
-    std::vector<std::int32_t> ids = frame_.before;
+  std::vector<std::int32_t> encode(std::string_view text, bool framed) const override {
+    std::vector<std::int32_t> ids;
+    if (framed) ids = frame_.before;
     for (const TextPart& raw : in_raw_.cut(text)) {
       if (raw.id >= 0) {
         ids.push_back(raw.id);
@@ -170,7 +171,7 @@ class JsonEncoder : public TextEncoder {
         at_start = false;
       }
     }
-    ids.insert(ids.end(), frame_.after.begin(), frame_.after.end());
+    if (framed) ids.insert(ids.end(), frame_.after.begin(), frame_.after.end());
     return ids;
   }
 

@@ -87,8 +87,8 @@ class _Asked:
         self.name, self.lanes = about.name, about.n_layers * about.n_kv_heads
         self.token_bytes = (about.head_dim + about.v_head_dim) * self.running.dtype.itemsize
 
-    def ids(self, text):
-        return self.tokenizer(text)["input_ids"]
+    def ids(self, text, framed=True):
+        return self.tokenizer(text, add_special_tokens=framed)["input_ids"]
 
     def decode(self, ids):
         return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -99,7 +99,7 @@ class _Item:
 
     def __init__(self, asked, item):
         self._asked, self._item = asked, item
-        self._ids = asked.ids(item.prompt)
+        self._ids = asked.ids(item.prompt, item.framed)
         self._parts = item.part_flags([(asked.text.bytes(token), asked.text.is_special(token)) for token in self._ids]) \
             if item.has_parts else [0] * len(self._ids)
         self._evidence = np.flatnonzero(np.array(self._parts) & FLAGS["evidence"])
@@ -110,7 +110,7 @@ class _Item:
 
     def _expected(self):
         answer = self._item.answers[0]
-        both = self._asked.ids(self._item.prompt + answer)
+        both = self._asked.ids(self._item.prompt + answer, self._item.framed)
         if both[:len(self._ids)] != self._ids or len(both) == len(self._ids):
             _core.refuse(f"{answer!r} does not follow as tokens of its own", self._item.id, "Begin it with a space.")
         return both[len(self._ids):]
