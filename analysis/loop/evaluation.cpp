@@ -59,6 +59,55 @@ std::function<bool(const std::string&)> right_answer(const capture::WorkloadItem
   return [&item](const std::string& text) { return workload::is_right(text, item.expect, item.answers); };
 }
 
+namespace {
+
+/// Tokens of the shortest text that is right, and of the longest that is expected.
+struct AnswerLength {
+  std::uint64_t least = 0, most = 0;
+};
+
+AnswerLength answer_length(const capture::WorkloadItem& item, const model::Tokenizer& tokenizer) {
+  if (!item.answer_ids.empty()) return {item.answer_ids.size(), item.answer_ids.size()};
+  AnswerLength out;
+  const bool all = item.expect == workload::Expect::all || item.expect == workload::Expect::holds_all;
+  for (std::size_t i = 0; i < item.answers.size(); ++i) {
+    const std::uint64_t tokens = tokenizer.encode(item.answers[i], false).size();
+    out.least = all ? out.least + tokens : i == 0 ? tokens : std::min(out.least, tokens);
+    out.most = all ? out.most + tokens : std::max(out.most, tokens);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::uint64_t tokens_to_generate(std::span<const capture::WorkloadItem> items,
+                                 const model::Tokenizer& tokenizer) {
+  constexpr std::uint64_t kAtLeast = 8, kSentence = 32;
+  std::uint64_t most = kAtLeast;
+  for (const capture::WorkloadItem& item : items) {
+    const bool within =
+        item.expect == workload::Expect::holds_any || item.expect == workload::Expect::holds_all;
+    most = std::max(most, answer_length(item, tokenizer).most + (within ? kSentence : 0));
+  }
+  return most;
+}
+
+std::string cut_short_note(std::span<const capture::WorkloadItem> items, const model::Tokenizer& tokenizer,
+                           std::uint64_t tokens) {
+  std::uint64_t short_of = 0, most = 0;
+  for (const capture::WorkloadItem& item : items) {
+    if (item.expect == workload::Expect::nothing) continue;
+    const std::uint64_t least = answer_length(item, tokenizer).least;
+    if (least > tokens) ++short_of;
+    most = std::max(most, least);
+  }
+  if (short_of == 0) return {};
+  return "--max-new-tokens " + std::to_string(tokens) + " is too short for the expected answers of " +
+         std::to_string(short_of) + " of " + std::to_string(items.size()) +
+         (items.size() == 1 ? " prompt" : " prompts") +
+         ", which no cache can answer right; the longest takes " + std::to_string(most) + " tokens";
+}
+
 std::vector<ColumnInfo> columns_of(const EvaluationOptions& options) {
   std::vector<ColumnInfo> columns = options.scope == AnswerScope::token   ? token_columns()
                                     : options.scope == AnswerScope::layer ? layer_columns()

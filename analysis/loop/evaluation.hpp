@@ -61,6 +61,14 @@ std::function<bool(const std::string&)> right_answer(const capture::WorkloadItem
 /// The columns of the rows that these options ask for.
 std::vector<ColumnInfo> columns_of(const EvaluationOptions& options);
 
+/// Tokens to generate where nobody says how many: what the longest expected answer takes (all answers where
+/// all are expected), 32 more where it may stand within a sentence; at least 8.
+std::uint64_t tokens_to_generate(std::span<const capture::WorkloadItem> items,
+                                 const model::Tokenizer& tokenizer);
+/// What to tell where some items cannot be answered right with `tokens`; empty: nothing.
+std::string cut_short_note(std::span<const capture::WorkloadItem> items, const model::Tokenizer& tokenizer,
+                           std::uint64_t tokens);
+
 class Evaluation {
  public:
   /// Loads the checkpoint of a folder. Throws Error(input).

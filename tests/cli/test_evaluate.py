@@ -5,6 +5,7 @@ import io
 import json
 import re
 
+import h5py
 import kvsim_command
 from kvsim_command import SOURCE, CommandTest
 
@@ -99,6 +100,30 @@ class Evaluate(CommandTest):
                                       "--max-new-tokens", 3, "--mode", "greedy", "--format", "csv"))
         (row,) = csv.DictReader(io.StringIO(text))
         self.assertEqual((row["right"], row["right_full"], row["tokens"], row["workload"]), ("0", "0", "3", ""))
+
+    def test_as_many_tokens_are_generated_as_the_longest_answer_takes(self):
+        # What the model says after the prompt is the expected answer: twelve tokens, four more than were generated before.
+        self.ok("capture", "--model", MODEL, "--prompt", PROMPT, "--max-new-tokens", 12, "--ignore-eos", "--quiet", "--overwrite", "-o", "long.h5")
+        with h5py.File(self.folder / "long.h5") as file:
+            first = int((file["tokens/segment"][()] == 0).sum())
+            answer = bytes(file["text/bytes"][()])[file["text/offset"][first]:].decode()
+        item = {"id": "long", "prompt": PROMPT.read_text(), "spans": [], "tokens": 0, "answers": [answer], "expect": "first"}
+        (self.folder / "long.jsonl").write_text(json.dumps(item) + "\n")
+        ask = self.evaluate("--workload", "long.jsonl", "--policy", "full", "--budget", "100%", "--mode", "greedy", "--format", "csv")
+        short = "--max-new-tokens 8 is too short for the expected answers of 1 of 1 prompt, which no cache can answer right; the longest takes 12 tokens"
+        for more, tokens, right, said in ([], "12", "1", False), (["--max-new-tokens", 8], "8", "0", True), (["--max-new-tokens", 12], "12", "1", False):
+            done = self.kvsim(*ask, *more)
+            (row,) = csv.DictReader(io.StringIO(done.stdout))
+            self.assertEqual((row["tokens"], row["right"], short in done.stderr), (tokens, right, said), done.stderr)
+        # One of several answers is enough, all of several are needed, and what may stand within a sentence has room.
+        for answers, expect, tokens, said in ([answer, answer[:4]], "any", "12", False), ([answer, answer[:4]], "holds-any", "44", False), \
+                ([answer] * 2, "holds-all", "56", True):
+            (self.folder / "long.jsonl").write_text(json.dumps(item | {"answers": answers, "expect": expect}) + "\n")
+            (row,) = csv.DictReader(io.StringIO(self.ok(*ask[:-2], "--format", "csv")))
+            self.assertLessEqual(int(row["tokens"]), int(tokens))
+            shown = json.loads(self.ok(*ask[:-2], "--format", "json"))
+            self.assertEqual(str(shown["inputs"]["max_new_tokens"]), tokens)
+            self.assertEqual("too short" in self.kvsim(*ask, "--max-new-tokens", 8).stderr, said)
 
     def test_the_table_has_a_row_per_cut_budget_and_policy(self):
         text = self.ok(*self.evaluate("--workload", "keys.jsonl", "--policy", "keydiff", "--policy", "h2o", "--budget", "10%,50%",

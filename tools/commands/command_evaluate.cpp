@@ -41,6 +41,7 @@ struct Options : OutputOptions {
   std::vector<std::string> policies, budgets;
   analysis::EvaluationOptions evaluation;
   double least_full = analysis::kLeastFull;
+  std::optional<std::uint64_t> max_new_tokens;
   bool chat = false, quiet = false;
 };
 
@@ -113,6 +114,8 @@ void prepare_texts(std::vector<capture::WorkloadItem>& items, const Options& opt
   std::vector<std::string> notes;
   capture::apply_chat(items, options.model, options.chat, notes);
   notes.push_back(capture::doubled_begin_note(items, model.tokenizer()));
+  if (options.max_new_tokens)
+    notes.push_back(analysis::cut_short_note(items, model.tokenizer(), *options.max_new_tokens));
   for (const std::string& text : notes)
     if (!text.empty()) note(text);
 }
@@ -184,6 +187,8 @@ void run_evaluate(const Options& options) {
   analysis::Evaluation model(options.model);
   std::vector<capture::WorkloadItem> items = items_of(options, model);
   prepare_texts(items, options, model);
+  evaluation.max_new_tokens =
+      options.max_new_tokens.value_or(analysis::tokens_to_generate(items, model.tokenizer()));
   check_decisions(options, items.size(), evaluation.cuts.size());
   if (!options.quiet)
     for (const std::string& text : model.notes()) note(text);
@@ -312,9 +317,11 @@ void add_evaluate_command(CLI::App& app) {
   command->add_flag(
       "--losses", evaluation.losses,
       "Losses beside answers: what kvsim replay says of the full cache's run on the same tokens");
-  command->add_option("--max-new-tokens", evaluation.max_new_tokens, "Tokens to generate")
+  command
+      ->add_option("--max-new-tokens", options->max_new_tokens,
+                   "Tokens to generate (default: those of the longest expected answer, 32 more where it may\n"
+                   "stand within a sentence, at least 8)")
       ->transform(token_count())
-      ->capture_default_str()
       ->type_name("N");
   command->add_option("--elem", evaluation.elem, "Type of the cache")
       ->type_name("auto|f32|bf16|f16")

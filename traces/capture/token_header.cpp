@@ -6,6 +6,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/model/unicode_text.hpp"
+#include "traces/workloads/prompt_item.hpp"
 
 namespace kvsim::capture {
 namespace {

@@ -13,9 +13,9 @@ namespace kvsim::capture {
 /// The fields of a workload::PromptItem that capture uses.
 struct WorkloadItem {
   std::string id;
-  std::string kind;          ///< empty if the line has none
+  std::string kind{};        ///< empty if the line has none
   std::uint64_t tokens = 0;  ///< number of tokens counted when the item was built; 0: not counted
-  std::string prompt;
+  std::string prompt{};
   std::string chat{};  ///< SHA-256 of the chat template that made `prompt`; empty: none did
   /// Bytes at the end of `prompt` that begin the answer; through a chat template they follow its opening.
   std::uint64_t answer_prefix = 0;

@@ -7,6 +7,7 @@
 #include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/base/strict_json.hpp"
+#include "traces/model/gguf_file.hpp"
 #include "traces/model/tokenizer.hpp"
 #include "traces/model/unicode_text.hpp"
 
@@ -177,10 +178,13 @@ std::string text_of(const JsonObject& config, const char* key) {
 }
 
 std::string python_call(const std::string& model) {
-  return "Render it with Python, AutoTokenizer.from_pretrained(\"" + model +
+  const std::filesystem::path path(model);
+  const std::string named = is_gguf(model) ? (path.has_parent_path() ? path.parent_path().string() : ".") +
+                                                 "\", gguf_file=\"" + path.filename().string()
+                                           : model;
+  return "Render it with Python, AutoTokenizer.from_pretrained(\"" + named +
          "\").apply_chat_template(messages, add_generation_prompt=True, return_dict=False), and pass the ids "
-         "with "
-         "--tokens.";
+         "with --tokens.";
 }
 
 const ChatForm* form_of(const std::string& text) {
@@ -191,6 +195,19 @@ const ChatForm* form_of(const std::string& text) {
   for (const ChatForm& form : kForms)
     if (sha256.starts_with(form.sha256)) return &form;
   return nullptr;
+}
+
+ChatSource template_of(const Gguf& file, const std::string& model) {
+  constexpr const char* kKey = "tokenizer.chat_template";
+  ChatSource source{std::string(file.text_or(kKey, "")), file.where(kKey), model, {}, {}};
+  for (const auto& [key, token] : {std::pair{"tokenizer.ggml.bos_token_id", &source.bos},
+                                   {"tokenizer.ggml.eos_token_id", &source.eos}}) {
+    if (source.text.empty() || !file.has(key)) continue;
+    const std::vector<std::string_view> tokens = file.texts("tokenizer.ggml.tokens");
+    if (file.integer(key) >= tokens.size()) input_error("names a token that is not there", file.where(key));
+    *token = tokens[file.integer(key)];
+  }
+  return source;
 }
 
 /// A template, if a checkpoint has one; what cannot be read is refused by whoever needs it.
@@ -205,6 +222,7 @@ std::string text_if_any(const std::string& model) {
 }  // namespace
 
 ChatSource find_chat_template(const std::string& model) {
+  if (is_gguf(model)) return template_of(GgufFile(model).content, model);
   ChatSource source;
   source.model = model;
   const auto is_there = [&](const char* name) { return std::filesystem::is_regular_file(model + name); };
@@ -232,7 +250,7 @@ ChatSource find_chat_template(const std::string& model) {
   return source;
 }
 
-ChatTemplate::ChatTemplate(ChatSource source) : source_(std::move(source)), sha256_(digest(source_.text)) {
+ChatTemplate::ChatTemplate(ChatSource source) : source_(std::move(source)), sha256_(digest(normal_form(source_.text))) {
   if (source_.text.empty())
     input_error("has no chat template", source_.model,
                 "Leave --chat out: the model reads texts as they are.");

@@ -32,7 +32,8 @@ struct ChatSource {
   std::string model;     ///< the folder or file of the checkpoint
   std::string bos, eos;  ///< the tokens that the template calls bos_token and eos_token, spelled; empty: none
 };
-/// Of a checkpoint's folder: chat_template.jinja, or chat_template in tokenizer_config.json.
+/// Of a checkpoint's folder, chat_template.jinja, or chat_template in tokenizer_config.json; of a GGUF file,
+/// tokenizer.chat_template.
 ChatSource find_chat_template(const std::string& model);
 
 struct ChatForm;

@@ -5,6 +5,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
+#include "traces/model/tokenizers/gguf_tokenizer.hpp"
 #include "traces/model/tokenizers/sentencepiece_tokenizer.hpp"
 #include "traces/model/tokenizers/tokenizer_json.hpp"
 #include "traces/model/unicode_text.hpp"
@@ -53,17 +54,22 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
   return text;
 }
 
-bool has_tokenizer(const std::string& folder) {
-  return exists(folder + kJsonFile) || exists(folder + kSentencePieceFile);
+bool has_tokenizer(const std::string& model) {
+  if (is_gguf(model)) return has_gguf_tokenizer(GgufFile(model).content);
+  return exists(model + kJsonFile) || exists(model + kSentencePieceFile);
 }
 
-Tokenizer load_tokenizer(const std::string& folder) {
-  if (!has_tokenizer(folder)) {
-    input_error("no tokenizer.json and no tokenizer.model beside the checkpoint", folder,
-                "Tokenize the prompt elsewhere and pass the ids with --tokens.");
+Tokenizer load_tokenizer(const std::string& model) {
+  constexpr const char* kRemedy = "Tokenize the prompt elsewhere and pass the ids with --tokens.";
+  if (is_gguf(model)) {
+    const GgufFile file(model);
+    if (!has_gguf_tokenizer(file.content)) input_error("holds no tokenizer", model, kRemedy);
+    return open_gguf_tokenizer(file.content);
   }
-  const std::string path = folder + kJsonFile;
-  if (!exists(path)) return open_sentencepiece(folder + kSentencePieceFile);
+  if (!has_tokenizer(model))
+    input_error("no tokenizer.json and no tokenizer.model beside the checkpoint", model, kRemedy);
+  const std::string path = model + kJsonFile;
+  if (!exists(path)) return open_sentencepiece(model + kSentencePieceFile);
   return parse_tokenizer_json(read_regular_file(path, kMaxTokenizerBytes), path);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// Converts text to token ids and back exactly as the checkpoint's own tokenizer does: tokenizer.json
-/// (Hugging Face tokenizers), else tokenizer.model (SentencePiece). Unsupported parts are refused by name,
-/// because a tokenizer that is nearly right gives wrong ids silently.
+/// (Hugging Face tokenizers), else tokenizer.model (SentencePiece), or the metadata of a GGUF file.
+/// Unsupported parts are refused by name, because a tokenizer that is nearly right gives wrong ids silently.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -53,9 +53,9 @@ class Tokenizer {
 constexpr std::uint64_t kMaxTextBytes = 64ULL << 20;
 constexpr std::uint64_t kMaxTokenizerBytes = 64ULL << 20;
 
-/// Whether a checkpoint's folder holds a tokenizer file of a kind that load_tokenizer() opens.
-bool has_tokenizer(const std::string& folder);
-/// Opens the tokenizer of a checkpoint's folder. Throws Error(input), also when there is none.
-Tokenizer load_tokenizer(const std::string& folder);
+/// Whether a checkpoint, a folder or a GGUF file, holds a tokenizer that load_tokenizer() looks at.
+bool has_tokenizer(const std::string& model);
+/// Opens the tokenizer of a checkpoint. Throws Error(input), also when there is none.
+Tokenizer load_tokenizer(const std::string& model);
 
 }  // namespace kvsim::model

@@ -4,6 +4,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/strict_json.hpp"
+#include "tests/unit/model/gguf_bytes.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/model/chat_template.hpp"
 
@@ -184,6 +185,31 @@ TEST_CASE("a checkpoint's folder says its template") {
              Contains("has a chat template, which kvsim does not apply") && Contains("--chat applies it"));
   CHECK(load_chat_template(path).render(std::vector<ChatMessage>{{"user", "a"}}, "x").text ==
         "<s>[INST] a [/INST]");
+}
+
+TEST_CASE("a GGUF file carries its chat template") {
+  using test::entry;
+  test::Scratch folder;
+  const auto file = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> entries{
+        test::array("tokenizer.ggml.tokens", std::vector<std::string>{"<unk>", "<s>", "</s>"}),
+        entry("tokenizer.ggml.eos_token_id", 2u)};
+    entries.insert(entries.end(), more.begin(), more.end());
+    std::ofstream(folder.file("x.gguf"), std::ios::binary) << test::gguf(entries);
+    return folder.file("x.gguf");
+  };
+  const std::string bos = entry("tokenizer.ggml.bos_token_id", 1u), key = "tokenizer.chat_template";
+  const std::string mistral = template_text("mistral_v01");
+  const std::vector<ChatMessage> messages{{"user", "a"}, {"assistant", "b"}, {"user", "c"}};
+  const std::string known = file({bos, entry(key, mistral)});
+  CHECK(load_chat_template(known).render(messages, "x").text == "<s>[INST] a [/INST]b</s> [INST] c [/INST]");
+  CHECK_THAT(chat_template_note(known), Contains("--chat applies it"));
+  CHECK_THAT(chat_template_note(file({bos, entry(key, std::string("{{ x }}"))})),
+             Contains("gguf_file=\"x.gguf\""));
+  CHECK(chat_template_note(file({bos})).empty());
+  CHECK_THROWS_WITH(load_chat_template(file({bos})), Contains("has no chat template"));
+  CHECK_THROWS_WITH(load_chat_template(file({entry("tokenizer.ggml.bos_token_id", 3u), entry(key, mistral)})),
+                    Contains("names a token that is not there"));
 }
 
 }  // namespace kvsim::model

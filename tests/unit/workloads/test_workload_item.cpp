@@ -106,7 +106,7 @@ TEST_CASE("a token has the flags of every part it shares a byte with") {
 }
 
 TEST_CASE("special tokens around the text are not part of it, those inside are") {
-  WorkloadItem item{"x", "text", 0, "<s> apple", {{0, 9, Role::context}}};
+  WorkloadItem item{.id = "x", .kind = "text", .prompt = "<s> apple", .spans = {{0, 9, Role::context}}};
   const std::vector<std::int32_t> ids = sample_tokenizer().encode(item.prompt);
   REQUIRE(ids.size() == 3);
   CHECK(part_flags(item, ids, sample_tokenizer()) == std::vector<std::uint32_t>{16, 0, 16});

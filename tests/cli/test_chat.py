@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Tests prompts through a model's chat template: workload, capture and evaluate with --chat, and what is said without it."""
+import csv
+import io
+import json
+
+import h5py
+from kvsim_command import SOURCE, CommandTest, main
+
+SAMPLE = SOURCE / "traces" / "sample" / "model"
+TEMPLATES = SOURCE / "tests" / "golden" / "chat"
+BEFORE, AFTER = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
+MARKUP, QUESTION, CONTEXT, EVIDENCE = 1 << 1, 1 << 3, 1 << 4, 1 << 5
+NOTE = "has a chat template, which kvsim does not apply"
+
+
+class Chat(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for name, template in ("model", "chatml"), ("dated", "llama3_2"):
+            (cls.folder / name).mkdir()
+            for file in SAMPLE.iterdir():
+                (cls.folder / name / file.name).symlink_to(file)
+            (cls.folder / name / "chat_template.jinja").write_text((TEMPLATES / f"{template}.jinja").read_text())
+        (cls.folder / "dated" / "tokenizer_config.json").unlink(missing_ok=True)
+        (cls.folder / "dated" / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
+
+    def items(self, *more):
+        made = self.ok("workload", "needle-multi-key", "--context", 300, "--count", 4, "--tokenizer", "model", *more)
+        return [json.loads(line) for line in made.splitlines()]
+
+    def write(self, name, items):
+        (self.folder / name).write_text("".join(json.dumps(item) + "\n" for item in items))
+
+    def captured(self, *more, model="model"):
+        """Ids, flags and text of the prompt's tokens, the flags that are known, and what was said."""
+        done = self.kvsim("capture", "--model", model, "--max-new-tokens", 1, "-o", "run.h5", "--overwrite", "--quiet", *more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with h5py.File(self.folder / "run.h5") as file:
+            known, ids, flags = file["tokens"].attrs["flags_known"], file["tokens/id"][()], file["tokens/flags"][()]
+            text, offsets = bytes(file["text/bytes"][()]), file["text/offset"][()]
+            prompt = [i for i, segment in enumerate(file["tokens/segment"][()]) if segment == 0]
+        spelled = [text[offsets[i]:offsets[i + 1]].decode() for i in prompt]
+        return [int(ids[i]) for i in prompt], [int(flags[i]) for i in prompt], spelled, int(known), done.stderr
+
+    def test_workload(self):
+        for raw, item in zip(self.items(), self.items("--chat")):
+            self.assertTrue(item["prompt"].startswith(BEFORE) and item["prompt"].endswith(AFTER))
+            self.assertNotIn("chat", raw)
+            self.assertEqual(len(item["chat"]), 64)
+            self.assertTrue(280 < item["tokens"] <= 300, item["tokens"])
+            self.assertEqual((item["expect"], item["answers"]), ("holds-any", [answer.strip() for answer in raw["answers"]]))
+            self.assertGreater(item["answer_tokens"], 0)
+            part = {}
+            at = 0
+            for span in item["spans"]:
+                if span["role"] != "evidence":  # the others cover every byte, in order
+                    self.assertEqual(span["begin"], at)
+                    at = span["end"]
+                part.setdefault(span["role"], []).append(item["prompt"][span["begin"]:span["end"]])
+            self.assertEqual(at, len(item["prompt"]))
+            self.assertEqual(part["markup"], [BEFORE, AFTER])
+            for role in "question", "evidence":
+                self.assertEqual(part[role], [raw["prompt"][s["begin"]:s["end"]] for s in raw["spans"] if s["role"] == role])
+
+    def test_capture_and_cut(self):
+        items = self.items("--chat")
+        self.write("chat.jsonl", items)
+        item = items[1]
+        ids, flags, text, known, said = self.captured("--workload", "chat.jsonl", "--item", item["id"])
+        self.assertNotIn(NOTE, said)
+        self.assertEqual(len(ids), item["tokens"])
+        self.assertEqual("".join(text), item["prompt"])
+        self.assertEqual(known & (MARKUP | QUESTION | CONTEXT | EVIDENCE), MARKUP | QUESTION | CONTEXT | EVIDENCE)
+        for flag, role in (MARKUP, "markup"), (QUESTION, "question"), (EVIDENCE, "evidence"):
+            wanted, at = set(), 0
+            for span in item["spans"]:
+                if span["role"] == role:
+                    wanted.update(range(span["begin"], span["end"]))
+            for token, spelling in enumerate(text):
+                end = at + len(spelling.encode())
+                self.assertEqual(bool(flags[token] & flag), not wanted.isdisjoint(range(at, end)), (role, token))
+                at = end
+        rows = list(csv.DictReader(io.StringIO(self.ok("replay", "run.h5", "--policy", "h2o", "--budget", "100%", "--cut", "question", "--format", "csv", "--quiet"))))
+        context = max(i for i, flag in enumerate(flags) if flag & CONTEXT) + 1
+        self.assertEqual({int(row["budget_tokens"]) for row in rows}, {context})
+
+    def test_texts_and_conversations(self):
+        (self.folder / "text.txt").write_text("What is this?")
+        said = self.captured("--prompt", "text.txt")[4]
+        self.assertEqual(said.count(NOTE), 1)
+        self.assertIn("--chat applies it", said)
+        ids, flags, text, known, said = self.captured("--prompt", "text.txt", "--chat")
+        self.assertNotIn(NOTE, said)
+        self.assertEqual("".join(text), BEFORE + "What is this?" + AFTER)
+        self.assertEqual(known & (MARKUP | QUESTION | CONTEXT), MARKUP)
+        marked = "".join(t for t, flag in zip(text, flags) if flag & MARKUP)
+        self.assertIn("<|im_start|>user", marked)
+        self.assertNotIn("What", marked)
+        (self.folder / "chat.json").write_text(json.dumps([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"},
+                                                           {"role": "user", "content": "Who?"}]))
+        _, flags, text, known, _ = self.captured("--prompt", "chat.json", "--chat")
+        self.assertEqual("".join(text), BEFORE + "Hi" + AFTER + "Hello<|im_end|>\n" + BEFORE + "Who?" + AFTER)
+        self.assertEqual("".join(t for t, flag in zip(text, flags) if flag & QUESTION), "Who?")
+        self.assertEqual(known & (MARKUP | QUESTION | CONTEXT), MARKUP | QUESTION | CONTEXT)
+        (self.folder / "other.json").write_text('[{"role": "assistant", "content": "Hi"}]')
+        self.assertIn("message 0 is not one of the user", self.fails(3, "capture", "--model", "model", "--prompt", "other.json", "--chat", "-o", "x.h5"))
+
+    def test_evaluate(self):
+        def answers(*more):
+            done = self.kvsim("evaluate", "--model", "model", "--policy", "h2o", "--budget", "50%", "--format", "csv", "--quiet", "--mode", "greedy", *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout, done.stderr
+        raw = self.items()[:2]
+        self.write("raw.jsonl", raw)
+        through, said = answers("--workload", "raw.jsonl", "--chat", "--max-new-tokens", 4)
+        self.assertNotIn(NOTE, said)
+        made = []
+        for item in raw:
+            shift = len(BEFORE)
+            spans = [span | {"begin": span["begin"] + shift, "end": span["end"] + shift} for span in item["spans"]]
+            made.append(item | {"prompt": BEFORE + item["prompt"] + AFTER, "spans": spans, "expect": "holds-any", "tokens": 0,
+                                "answers": [a.strip() for a in item["answers"]], "chat": self.items("--chat")[0]["chat"]})
+        self.write("made.jsonl", made)
+        self.assertEqual(through, answers("--workload", "made.jsonl", "--max-new-tokens", 4)[0])
+        self.assertIn(NOTE, answers("--workload", "raw.jsonl", "--max-new-tokens", 4)[1])
+        self.assertIn("went through a chat template when it was made", self.fails(2, "evaluate", "--model", "model", "--workload", "made.jsonl", "--chat", "--policy", "h2o", "--budget", "50%"))
+
+    def test_what_is_refused(self):
+        (self.folder / "none.jsonl").write_text(json.dumps({"id": "a", "prompt": "b", "spans": [], "tokens": 0, "answers": []}) + "\n")
+        self.assertIn("has no chat template", self.fails(3, "capture", "--model", SAMPLE, "--workload", "none.jsonl", "--chat", "-o", "x.h5"))
+        self.assertIn("has no chat template", self.fails(3, "workload", "needle", "--context", 200, "--chat", "--tokenizer", SAMPLE))
+        self.assertIn("--chat", self.fails(2, "capture", "--model", "model", "--tokens", "ids.json", "--chat", "-o", "x.h5"))
+        self.assertIn("26 Jul 2024", self.captured("--workload", "none.jsonl", "--chat", model="dated")[4])
+        template = self.folder / "model" / "chat_template.jinja"
+        known = template.read_text()
+        try:
+            template.write_text("{% for message in messages %}{{ message['content'] }}{% endfor %}")
+            self.assertIn('AutoTokenizer.from_pretrained("model").apply_chat_template(messages', self.fails(3, "capture", "--model", "model", "--workload", "none.jsonl", "--chat", "-o", "x.h5"))
+            self.assertIn("apply_chat_template", self.captured("--workload", "none.jsonl")[4])
+        finally:
+            template.write_text(known)
+
+    def test_two_begins_are_told_of_once(self):
+        self.write("begin.jsonl", [{"id": name, "prompt": "<s>Some text", "spans": [], "tokens": 0, "answers": []} for name in ("a", "b")])
+        said = self.captured("--workload", "begin.jsonl", "--item", "a", model=SAMPLE)
+        self.assertEqual(said[0][0], said[0][1])
+        self.assertEqual(said[4].count("which the tokenizer puts before every text: the model reads it twice"), 1)
+        done = self.kvsim("evaluate", "--model", SAMPLE, "--workload", "begin.jsonl", "--policy", "h2o", "--budget", "50%", "--quiet")
+        self.assertEqual(done.stderr.count("the model reads it twice"), 1)
+        self.write("plain.jsonl", [{"id": "a", "prompt": "Some text", "spans": [], "tokens": 0, "answers": []}])
+        self.assertNotIn("twice", self.captured("--workload", "plain.jsonl", model=SAMPLE)[4])
+
+
+if __name__ == "__main__":
+    main()
