@@ -187,6 +187,49 @@ TEST_CASE("attention against its definition: groups, past, windows, blocks") {
   }
 }
 
+TEST_CASE("a token alone attends with the bits that it has beside a later one") {
+  Workers workers(2);
+  const std::uint32_t kv_heads = 2;
+  for (const std::uint32_t dim : {20U, 64U, 80U})
+    for (const std::uint32_t group : {1U, 2U, 3U, 4U, 7U, 9U, 17U})
+      for (const std::uint64_t past : {0U, 5U, 31U, 300U, 1000U})
+        for (const std::int32_t window : {-1, 1, 40, 600}) {
+          const std::uint32_t heads = kv_heads * group;
+          const std::uint64_t capacity = past + 5;
+          const std::vector<float> both = random_floats(heads * 2 * dim, 4),
+                                   k = random_floats(kv_heads * capacity * dim, 5),
+                                   v = random_floats(kv_heads * capacity * dim, 6);
+          std::vector<float> alone, rows[2], out[2];
+          for (std::uint32_t head = 0; head < heads; ++head)
+            alone.insert(alone.end(), both.begin() + head * 2 * dim, both.begin() + (head * 2 + 1) * dim);
+          std::vector<double> sums[2], squares[2];
+          for (const std::uint64_t n : {1U, 2U}) {
+            out[n - 1].resize(n * heads * dim);
+            for (std::vector<double>* of : {&sums[n - 1], &squares[n - 1]}) of->resize(heads * capacity);
+            attend(
+                workers,
+                {heads, kv_heads, dim, window, past, n, n == 1 ? alone.data() : both.data(), k.data(),
+                 v.data(), capacity},
+                out[n - 1].data(), 0,
+                [&](std::uint64_t row, std::uint64_t, std::uint64_t, std::span<const float> p) {
+                  if (row == 0) rows[n - 1].assign(p.begin(), p.end());
+                },
+                n == 1 ? ColumnSums{sums[0].data(), squares[0].data(), capacity} : ColumnSums{});
+          }
+          INFO("dim " << dim << ", group " << group << ", past " << past << ", window " << window);
+          REQUIRE(rows[0] == rows[1]);
+          REQUIRE(out[0] == std::vector<float>(out[1].begin(), out[1].begin() + heads * dim));
+          const std::uint64_t seen = rows[0].size() / heads;
+          for (std::uint32_t head = 0; head < heads; ++head)
+            for (std::uint64_t j = 0; j < seen; ++j) {
+              const auto p = static_cast<double>(rows[0][head * seen + j]);
+              const std::uint64_t at = head * capacity + past + 1 - seen + j;
+              REQUIRE(sums[0][at] == p);
+              REQUIRE(squares[0][at] == p * p);
+            }
+        }
+}
+
 TEST_CASE("columns are sums over the rows that see a key, and add up over passes") {
   struct Shape {
     std::int32_t window;

@@ -218,27 +218,132 @@ void attend_lanes(const AttentionInput& input, const Block& block, Scratch& scra
   }
 }
 
-/// Number of lanes of a block's scores: those of one register for few queries.
-std::size_t stride_of(const Block& block) {
-  return block.lanes() <= kWide ? kWide : kLanes;
+/// The same for the heads [lane, lane + queries) of a block of one row, whose queries would leave most lanes
+/// empty: here the lanes hold keys, and later channels. Every sum has the order of attend_lanes().
+template <std::size_t queries>
+void attend_heads(const AttentionInput& input, const Block& block, std::size_t lane, Scratch& scratch,
+                  float* out) {
+  constexpr std::size_t at_once = 2 * kWide;  // keys; and registers of channels
+  const std::size_t kv_head = block.head / (input.heads / input.kv_heads), dim = input.dim;
+  const std::size_t offset = (kv_head * input.capacity + block.first_key) * dim,
+                    step = rounded_up(block.keys);
+  const float *keys = input.k + offset, *values = input.v + offset;
+  const float* query = input.q + ((block.head + lane) * input.n + block.first) * dim;
+  float* p = scratch.p() + lane * step;  // [queries, step]
+  float* turned = scratch.rows(2 * at_once * dim);
+  float* last_keys = turned + at_once * dim;
+
+  Wide largest[queries];
+  for (Wide& most : largest) most = all_of(-std::numeric_limits<float>::infinity());
+  for (std::size_t first = 0; first < block.keys; first += at_once) {
+    const std::size_t count = std::min(at_once, block.keys - first);
+    const float* from = keys + first * dim;
+    if (count < at_once) {  // the first key once more for those that are not there
+      std::copy_n(from, count * dim, last_keys);
+      for (std::size_t i = count; i < at_once; ++i) std::copy_n(from, dim, last_keys + i * dim);
+      from = last_keys;
+    }
+    const float* ahead = keys + (first + 2 * at_once) * dim;  // asked of memory as they are read here
+    for (std::size_t i = 0; i < at_once; i += kWide)
+      for (std::size_t c = 0; c < dim; c += kWide, ahead += kWide * kWide) {
+        for (std::size_t line = 0; line < kWide; ++line) __builtin_prefetch(ahead + line * kWide);
+        transpose(from + i * dim + c, dim, turned + c * at_once + i, at_once);
+      }
+    Wide sums[queries][2] = {};
+    add_product<queries, 2>(query, input.n * dim, 1, turned, at_once, dim, sums);
+    for (std::size_t i = 0; i < queries; ++i)
+      for (std::size_t v = 0; v < 2 && v * kWide < count; ++v) {
+        largest[i] = sums[i][v] > largest[i] ? sums[i][v] : largest[i];
+        store(sums[i][v], p + i * step + first + v * kWide);
+      }
+  }
+  const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
+  for (std::size_t i = 0; i < queries; ++i) {
+    float lanes[kWide];
+    store(largest[i], lanes);
+    const Wide most = all_of(*std::max_element(lanes, lanes + kWide));
+    for (std::size_t key = 0; key < block.keys; key += kWide) {
+      float* at = p + i * step + key;
+      store(exp_of((load(at) - most) * scale), at);
+    }
+  }
+  float sums[queries] = {};
+  for (std::size_t first = 0; first < block.keys; first += kStretch) {
+    float partial[queries] = {};
+    for (std::size_t key = first; key < std::min(block.keys, first + kStretch); ++key)
+      for (std::size_t i = 0; i < queries; ++i) partial[i] += p[i * step + key];
+    for (std::size_t i = 0; i < queries; ++i) sums[i] += partial[i];
+  }
+
+  float* to = out + (block.first * input.heads + block.head + lane) * dim;
+  std::fill_n(to, queries * dim, 0.0F);
+  for (std::size_t first = 0; first < block.keys; first += kStretch) {
+    const std::size_t count = std::min(kStretch, block.keys - first);
+    const auto add = [&]<std::size_t vectors>(std::integral_constant<std::size_t, vectors>,
+                                              std::size_t channel) {
+      Wide part[queries][vectors] = {};
+      add_product<queries, vectors>(p + first, step, 1, values + first * dim + channel, dim, count, part);
+      for (std::size_t i = 0; i < queries; ++i)
+        for (std::size_t v = 0; v < vectors; ++v) {
+          float* at = to + i * dim + channel + v * kWide;
+          store(load(at) + part[i][v], at);
+        }
+    };
+    std::size_t channel = 0;
+    for (; channel + 4 * kWide <= dim; channel += 4 * kWide)
+      add(std::integral_constant<std::size_t, 4>{}, channel);
+    for (; channel < dim; channel += kWide) add(std::integral_constant<std::size_t, 1>{}, channel);
+  }
+  for (std::size_t i = 0; i < queries; ++i) {
+    scratch.inverse[lane + i] = 1.0F / sums[i];
+    for (std::size_t c = 0; c < dim; ++c) to[i * dim + c] *= scratch.inverse[lane + i];
+  }
+}
+
+/// Where the weight of a key in a lane lies in a block's scratch: at key * of_key + lane * of_lane.
+struct Layout {
+  std::size_t of_key, of_lane;
+};
+
+/// Whether lanes hold keys rather than queries.
+bool by_heads(const AttentionInput& input, const Block& block) {
+  return block.rows == 1 && block.heads < kWide && input.dim % kWide == 0;
+}
+
+/// Of queries in lanes: the lanes of one register for few queries.
+Layout layout_of(const AttentionInput& input, const Block& block) {
+  if (by_heads(input, block)) return {1, rounded_up(block.keys)};
+  return {block.lanes() <= kWide ? kWide : kLanes, 1};
 }
 
 void attend_block(const AttentionInput& input, const Block& block, Scratch& scratch, float* out) {
-  if (stride_of(block) == kWide) return attend_lanes<1>(input, block, scratch, out);
-  attend_lanes<kVectors>(input, block, scratch, out);
+  if (!by_heads(input, block)) {
+    if (block.lanes() <= kWide) return attend_lanes<1>(input, block, scratch, out);
+    return attend_lanes<kVectors>(input, block, scratch, out);
+  }
+  scratch.p(block.keys, block.heads);
+  std::size_t lane = 0;
+  for (; lane + 4 <= block.heads; lane += 4) attend_heads<4>(input, block, lane, scratch, out);
+  if (block.heads - lane == 3) return attend_heads<3>(input, block, lane, scratch, out);
+  if (block.heads - lane == 2) return attend_heads<2>(input, block, lane, scratch, out);
+  if (block.heads - lane == 1) attend_heads<1>(input, block, lane, scratch, out);
 }
 
 /// Adds a block's probabilities to its heads' columns, in the order of rows.
-void add_columns(const Block& block, Scratch& scratch, const ColumnSums& columns) {
-  const std::size_t stride = stride_of(block);
+void add_columns(const AttentionInput& input, const Block& block, Scratch& scratch,
+                 const ColumnSums& columns) {
+  const Layout layout = layout_of(input, block);
   const float* p = scratch.p();
   alignas(64) float square[kWide * kWide];  // [lane][key]
   for (std::size_t key = 0; key < block.keys; key += kWide) {
     const std::size_t count = std::min(kWide, block.keys - key);
     for (std::size_t lane = 0; lane < block.lanes(); ++lane) {
-      if (lane % kWide == 0) transpose(p + key * stride + lane, stride, square, kWide);
+      const float* from = p + lane * layout.of_lane + key;
+      if (layout.of_key > 1) {
+        if (lane % kWide == 0) transpose(p + key * layout.of_key + lane, layout.of_key, square, kWide);
+        from = square + lane % kWide * kWide;
+      }
       const std::size_t at = (block.head + lane / block.rows) * columns.stride + block.first_key + key;
-      const float* from = square + lane % kWide * kWide;
       for (std::size_t j = 0; j < count; ++j) {
         const auto value = static_cast<double>(from[j] * scratch.inverse[lane]);
         columns.sum[at + j] += value;
@@ -257,7 +362,7 @@ void attend_observed(Workers& workers, const AttentionInput& input, const Deal& 
   workers.run(parts, [&](std::size_t part) {
     const Block block = block_of(input, deal, part, index);
     attend_block(input, block, scratch[part], out);
-    if (columns.sum != nullptr) add_columns(block, scratch[part], columns);
+    if (columns.sum != nullptr) add_columns(input, block, scratch[part], columns);
   });
   const Block shape = block_of(input, deal, 0, index);
   std::vector<float> row_of_heads;
@@ -268,11 +373,12 @@ void attend_observed(Workers& workers, const AttentionInput& input, const Deal& 
     row_of_heads.clear();
     for (std::size_t part = 0; part < parts; ++part) {
       const Block block = block_of(input, deal, part, index);
-      const std::size_t stride = stride_of(block);
+      const Layout layout = layout_of(input, block);
       for (std::size_t lane = row; lane < block.lanes(); lane += block.rows) {
-        const float* p = scratch[part].p() + (first_key - block.first_key) * stride + lane;
+        const float* p =
+            scratch[part].p() + (first_key - block.first_key) * layout.of_key + lane * layout.of_lane;
         for (std::size_t j = 0; j < n_keys; ++j)
-          row_of_heads.push_back(p[j * stride] * scratch[part].inverse[lane]);
+          row_of_heads.push_back(p[j * layout.of_key] * scratch[part].inverse[lane]);
       }
     }
     observe(shape.first + row, first_key, n_keys, row_of_heads);
@@ -290,7 +396,7 @@ void attend(Workers& workers, const AttentionInput& input, float* out, std::uint
     thread_local Scratch scratch;
     const Block block = block_of(input, deal, part, index);
     attend_block(input, block, scratch, out);
-    if (columns.sum != nullptr) add_columns(block, scratch, columns);
+    if (columns.sum != nullptr) add_columns(input, block, scratch, columns);
   };
   if (columns.sum == nullptr) {
     // Starts with the longest blocks, so that no thread is left with one at the end.
