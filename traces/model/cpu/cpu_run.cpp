@@ -1,10 +1,12 @@
 #include "traces/model/cpu/cpu_run.hpp"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <future>
 #include <limits>
 
@@ -29,6 +31,22 @@ std::int64_t nanoseconds(Clock::duration duration) {
 /// Number of floats of one layer's keys.
 std::uint64_t layer_cache(const ModelConfig& config, const RunOptions& options) {
   return std::uint64_t{config.n_kv_heads} * options.capacity * config.head_dim;
+}
+
+struct Free {
+  void operator()(float* floats) const { std::free(floats); }
+};
+using CacheFloats = std::unique_ptr<float[], Free>;
+
+/// Memory that becomes pages as it fills: large ones where the system has them, because a step reads all of
+/// it, and looking up small pages takes half of that time.
+CacheFloats cache_floats(std::uint64_t count) {
+  constexpr std::uint64_t kLargePage = 1 << 21;
+  const std::uint64_t bytes = tasks_of(count * sizeof(float), kLargePage) * kLargePage;
+  CacheFloats floats(static_cast<float*>(std::aligned_alloc(kLargePage, bytes)));
+  if (!floats) throw std::bad_alloc();
+  ::madvise(floats.get(), bytes, MADV_HUGEPAGE);
+  return floats;
 }
 
 /// Refuses a cache and column sums that together exceed this machine's memory: their allocation would
@@ -61,12 +79,10 @@ struct CpuRun::State {
         workers(options_in.threads),
         frequencies(rope_frequencies(config_in.rope, options_in.capacity)),
         layer_floats(layer_cache(config_in, options_in)),
-        keys(std::make_unique_for_overwrite<float[]>(layer_floats * config_in.n_layers)),
-        values(std::make_unique_for_overwrite<float[]>(layer_floats * config_in.n_layers)) {}
+        keys(cache_floats(layer_floats * config_in.n_layers)),
+        values(cache_floats(layer_floats * config_in.n_layers)) {}
 
-  float* cache(const std::unique_ptr<float[]>& of, std::uint32_t layer) {
-    return of.get() + layer * layer_floats;
-  }
+  float* cache(const CacheFloats& of, std::uint32_t layer) { return of.get() + layer * layer_floats; }
 
   void embed(std::span<const std::int32_t> tokens);
   void layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer,
@@ -93,12 +109,11 @@ struct CpuRun::State {
   RunOptions options;
   Workers workers;
   std::vector<float> frequencies;
-  std::uint64_t layer_floats;             // floats of one layer's keys
-  std::unique_ptr<float[]> keys, values;  // [layers, kv_heads, capacity, head_dim]; pages are touched only as
-                                          // they fill
-  std::uint64_t past = 0, n = 0;          // tokens before and in the current pass
-  std::uint64_t counted = 0;              // tokens whose attention is in the column sums
-  bool counting = false;                  // whether the current pass is counted
+  std::uint64_t layer_floats;                       // floats of one layer's keys
+  CacheFloats keys, values;                         // [layers, kv_heads, capacity, head_dim]
+  std::uint64_t past = 0, n = 0;                    // tokens before and in the current pass
+  std::uint64_t counted = 0;                        // tokens whose attention is in the column sums
+  bool counting = false;                            // whether the current pass is counted
   std::unique_ptr<double[]> sums, sums_of_squares;  // [layers, heads, capacity], allocated by the first
                                                     // counted pass
   Clock::duration observer_time{};
@@ -236,6 +251,16 @@ trace::Capture CpuRun::describe() const {
   capture.math_mode += ", " + std::to_string(kWide) + " lanes";
   if (tiles_available()) capture.math_mode += ", bf16 weights on matrix tiles";
   return capture;
+}
+
+void CpuRun::resume(std::uint32_t layer, std::uint32_t kv_head, std::span<const float> keys,
+                    std::span<const float> values) {
+  State& s = *state_;
+  if (s.past > 0 || keys.size() / s.config.head_dim > s.options.capacity) bug("not the start of a run");
+  s.n = keys.size() / s.config.head_dim;
+  const std::uint64_t first = kv_head * s.options.capacity * s.config.head_dim;
+  std::ranges::copy(keys, s.cache(s.keys, layer) + first);
+  std::ranges::copy(values, s.cache(s.values, layer) + first);
 }
 
 PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& observer) {

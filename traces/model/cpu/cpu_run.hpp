@@ -14,6 +14,11 @@ class CpuRun final : public ModelRun {
   CpuRun(const ModelConfig& config, const Weights& weights, const RunOptions& options);
   ~CpuRun() override;
 
+  /// Keys and values [tokens, head_dim] of one head, as another run of these tokens with the same options has
+  /// shown them. Given for all heads before the first pass, this run continues where that one was, but for
+  /// its logits and column statistics.
+  void resume(std::uint32_t layer, std::uint32_t kv_head, std::span<const float> keys,
+              std::span<const float> values);
   PassTiming forward(std::span<const std::int32_t> tokens, RunObserver& observer) override;
   std::uint64_t length() const override;
   std::vector<float> logits(std::uint64_t rows = 1) override;

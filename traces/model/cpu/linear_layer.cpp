@@ -20,7 +20,10 @@ constexpr std::size_t kTokensPerTask = 256;
 constexpr std::size_t kFewTokens = 8;
 // Number of outputs of a task, and of one pass over the input, in a product with few tokens.
 constexpr std::size_t kOutputsPerTask = 64;
-constexpr std::size_t kOutputsAtOnce = 4;
+constexpr std::size_t kOutputsAtOnce = 8;
+// Weights of few tokens are read once, as fast as memory gives them: bytes by which they are asked for ahead.
+constexpr std::size_t kAhead = 1 << 14;
+constexpr std::size_t kLineBytes = 64;
 
 const std::byte* stored(const Linear& linear, std::size_t output, std::size_t input) {
   return linear.data + (output * linear.in + input) * elem_bytes(linear.elem);
@@ -105,8 +108,12 @@ void dot_rows(const Linear& linear, std::size_t first, const float* x, float* y)
   for (std::size_t k = 0; k < whole; k += kWide) {
     const Wide input = load(x + k);
 #pragma GCC unroll 8
-    for (std::size_t i = 0; i < count; ++i)
-      sums[i] = multiply_add(load_stored<elem>(stored(linear, first + i, k)), input, sums[i]);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::byte* weights = stored(linear, first + i, k);
+      if (k * sizeof(float) % (kLineBytes * sizeof(float) / elem_bytes(elem)) == 0)
+        __builtin_prefetch(weights + kAhead);
+      sums[i] = multiply_add(load_stored<elem>(weights), input, sums[i]);
+    }
   }
   if (rest > 0) {
     float input[kWide] = {}, weights[kWide] = {};

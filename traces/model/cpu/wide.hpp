@@ -64,7 +64,14 @@ Wide load_stored(const std::byte* from) {
     Halves halves;
     std::memcpy(&halves, from, sizeof halves);
     if constexpr (elem == Elem::bf16) {
-      return reinterpret_cast<Wide>(__builtin_convertvector(halves, WideInt) << 16);
+#if defined(__AVX512F__)
+      const auto words = reinterpret_cast<WideInt>(_mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(halves)));
+#elif defined(__AVX2__) && defined(__FMA__)
+      const auto words = reinterpret_cast<WideInt>(_mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(halves)));
+#else
+      const WideInt words = __builtin_convertvector(halves, WideInt);
+#endif
+      return reinterpret_cast<Wide>(words << 16);
     } else {
       Wide wide;
       for (std::size_t i = 0; i < kWide; ++i) wide[i] = widen_f16(halves[i]);
@@ -100,11 +107,16 @@ class WideBuffer {
 
 /// The sum of the lanes, as a balanced tree.
 inline float sum_of(Wide wide) {
-  std::array<float, kWide> lanes;
-  store(wide, lanes.data());
-  for (std::size_t width = kWide / 2; width > 0; width /= 2)
-    for (std::size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  return lanes[0];
+  const auto fold = [&]<std::size_t... lane>(auto width, std::index_sequence<lane...>) {
+    constexpr std::size_t w = decltype(width)::value;
+    wide += __builtin_shufflevector(wide, wide, (lane < w ? lane + w : lane)...);
+  };
+  constexpr auto kEach = std::make_index_sequence<kWide>{};
+  if constexpr (kWide > 8) fold(std::integral_constant<std::size_t, 8>{}, kEach);
+  if constexpr (kWide > 4) fold(std::integral_constant<std::size_t, 4>{}, kEach);
+  fold(std::integral_constant<std::size_t, 2>{}, kEach);
+  fold(std::integral_constant<std::size_t, 1>{}, kEach);
+  return wide[0];
 }
 
 /// e^x to about 1 ulp; 0 below -87.3 (where floats become subnormal), e^88.3 above 88.3, NaN for NaN.
