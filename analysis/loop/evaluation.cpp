@@ -235,7 +235,7 @@ class ContextRun {
   }
 
   std::vector<std::vector<Value>> rows(Progress& progress) {
-    const trace::MemoryTrace trace = run(items_.front(), {}, progress);
+    const trace::MemoryTrace trace = run(items_.front(), {}, nullptr, progress);
     std::vector<std::vector<std::vector<Value>>> by_item(items_.size());
     for (const trace::Cut& cut : options_.cuts) {
       const trace::Sequence sequence = sequence_at(trace, cut);
@@ -244,7 +244,7 @@ class ContextRun {
       std::vector<sim::LoopOutcome> outcomes = sim::closed_loop(
           sequence, load(items_.front()).ids, model_.config, model_.weights, request_, progress);
       for (std::size_t i = 0; i < items_.size(); ++i) {
-        for (std::vector<Value>& row : rows_of(i, sequence, outcomes[i], progress))
+        for (std::vector<Value>& row : rows_of(i, i == 0 ? &trace : nullptr, sequence, outcomes[i], progress))
           by_item[i].push_back(std::move(row));
         if (options_.decisions)
           options_.decisions(sim::decisions_of(sequence, request_, std::move(outcomes[i])));
@@ -286,9 +286,9 @@ class ContextRun {
     }
   }
 
-  /// The full cache reads the prompt of an item, and an answer to it.
+  /// The full cache reads the prompt of an item, unless it is known already, and an answer to it.
   trace::MemoryTrace run(const WorkloadItem& item, std::vector<std::int32_t> answer,
-                         Progress& progress) const {
+                         const trace::MemoryTrace* known, Progress& progress) const {
     return capture::run_prompt(load(item), model_.config, model_.weights,
                                {.model_dir = model_.model_dir,
                                 .elem = request_.elem,
@@ -296,12 +296,15 @@ class ContextRun {
                                 .prefill_chunk = options_.prefill_chunk,
                                 .threads = options_.threads,
                                 .output_weights = output_weights(),
-                                .answer = std::move(answer)},
+                                .answer = std::move(answer),
+                                .known = known},
                                progress);
   }
 
-  std::vector<std::vector<Value>> rows_of(std::size_t i, const trace::Sequence& sequence,
-                                          const sim::LoopOutcome& outcome, Progress& progress) const {
+  /// `known`: a run of the item's prompt, if there is one.
+  std::vector<std::vector<Value>> rows_of(std::size_t i, const trace::MemoryTrace* known,
+                                          const trace::Sequence& sequence, const sim::LoopOutcome& outcome,
+                                          Progress& progress) const {
     const WorkloadItem& item = items_[i];
     const model::Tokenizer& tokenizer = *model_.prompt.tokenizer;
     const AnswerItem described{
@@ -315,17 +318,18 @@ class ContextRun {
         .lanes = std::uint64_t{model_.config.n_layers} * model_.config.n_kv_heads,
         .token_bytes = sim::token_bytes(sequence)};
     std::vector<std::vector<Value>> rows = row_maker(options_.scope)(described, request_, outcome);
-    if (options_.losses) add_losses(i, sequence.cut(), outcome, rows, progress);
+    if (options_.losses) add_losses(i, known, sequence.cut(), outcome, rows, progress);
     return rows;
   }
 
   /// Replays the full cache's run on the tokens of the answer, or on those it generated itself.
-  void add_losses(std::size_t i, const trace::Cut& cut, const sim::LoopOutcome& outcome,
-                  std::vector<std::vector<Value>>& rows, Progress& progress) const {
+  void add_losses(std::size_t i, const trace::MemoryTrace* known, const trace::Cut& cut,
+                  const sim::LoopOutcome& outcome, std::vector<std::vector<Value>>& rows,
+                  Progress& progress) const {
     std::vector<std::int32_t> fed = request_.turns[i].answer;
     if (!options_.force_answer || fed.empty()) fed = outcome.references.front().tokens;
     if (!fed.empty()) fed.pop_back();  // nothing is read after the last token
-    const trace::MemoryTrace recorded = run(items_[i], std::move(fed), progress);
+    const trace::MemoryTrace recorded = run(items_[i], std::move(fed), known, progress);
     sim::Request replay;
     replay.cells = options_.cells;
     replay.seed = options_.seed;

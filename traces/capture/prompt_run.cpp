@@ -43,6 +43,25 @@ void copy_output_weights(const model::Weights& weights, trace::MemoryTrace& trac
   }
 }
 
+/// Takes over the first `tokens` tokens of another run.
+void take_over(const trace::MemoryTrace& known, std::uint64_t tokens, trace::MemoryTrace& trace,
+               model::cpu::CpuRun& run) {
+  const trace::Model& model = trace.header().model;
+  const auto copied = [&](trace::Tensor tensor, std::uint32_t layer, std::uint32_t head, std::size_t dim) {
+    const std::span<float> rows = trace.rows(tensor, layer, head).first(tokens * dim);
+    known.read(tensor, layer, head, 0, tokens, rows);
+    return rows;
+  };
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
+    for (std::uint32_t head = 0; head < model.n_q_heads; ++head)
+      copied(trace::Tensor::query, layer, head, model.head_dim);
+    for (std::uint32_t head = 0; head < model.n_kv_heads; ++head) {
+      const std::span<float> keys = copied(trace::Tensor::key, layer, head, model.head_dim);
+      run.resume(layer, head, keys, copied(trace::Tensor::value, layer, head, model.v_head_dim));
+    }
+  }
+}
+
 }  // namespace
 
 trace::MemoryTrace run_prompt(const Prompt& prompt, const model::ModelConfig& config,
@@ -68,7 +87,12 @@ trace::MemoryTrace run_prompt(const Prompt& prompt, const model::ModelConfig& co
   trace::MemoryTrace trace(std::move(header));
   if (options.output_weights) copy_output_weights(weights, trace);
   MemoryRecorder recorder(trace);
-  for (std::uint64_t first = 0, n; first < text.size(); first += n) {
+  std::uint64_t first = 0;
+  if (options.known != nullptr) {
+    take_over(*options.known, tokens, trace, run);
+    progress.advance(first = tokens);
+  }
+  for (std::uint64_t n; first < text.size(); first += n) {
     progress.check();
     n = first < tokens ? std::min(options.prefill_chunk, tokens - first) : 1;
     run.forward(std::span(text).subspan(first, n), recorder);

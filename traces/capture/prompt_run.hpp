@@ -21,6 +21,8 @@ struct PromptRunOptions {
   bool output_weights = false;  ///< the trace holds the output projections, too
   /// Tokens that are fed after the prompt, one by one, as capture feeds given tokens.
   std::vector<std::int32_t> answer{};
+  /// A run of the same prompt with the same options, whatever the answer: the prompt is not processed again.
+  const trace::MemoryTrace* known = nullptr;
 };
 
 /// A trace of the prompt, and of the answer's steps, on the processor. Throws Error(usage) when the cache
