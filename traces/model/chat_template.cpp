@@ -250,7 +250,8 @@ ChatSource find_chat_template(const std::string& model) {
   return source;
 }
 
-ChatTemplate::ChatTemplate(ChatSource source) : source_(std::move(source)), sha256_(digest(normal_form(source_.text))) {
+ChatTemplate::ChatTemplate(ChatSource source)
+    : source_(std::move(source)), sha256_(digest(normal_form(source_.text))) {
   if (source_.text.empty())
     input_error("has no chat template", source_.model,
                 "Leave --chat out: the model reads texts as they are.");
