@@ -17,14 +17,16 @@ namespace {
 
 using Gains = std::vector<std::vector<double>>;  ///< per head, falling
 
-/// Returns the sum of a head's n largest over the sum of all.
-double top_share(const std::vector<double>& falling, std::size_t n) {
+/// Of a head's scores that are not protected: the share that what it chooses at its floor and its next n best
+/// hold.
+double top_share(const TokenGains& gains, std::size_t n) {
+  const std::vector<double>& falling = gains.above;
   if (!falling.empty() && !(falling.back() >= 0))
     usage_error("normalise=true needs scores that are not negative", "adakv",
                 "Another eviction, or normalise=false.");
-  const double all = std::accumulate(falling.begin(), falling.end(), 0.0);
+  const double all = std::accumulate(falling.begin(), falling.end(), gains.chosen_at_floor);
   const auto end = falling.begin() + static_cast<std::ptrdiff_t>(std::min(n, falling.size()));
-  return all > 0 ? std::accumulate(falling.begin(), end, 0.0) / all : 0;
+  return all > 0 ? std::accumulate(falling.begin(), end, gains.chosen_at_floor) / all : 0;
 }
 
 class AdaKv final : public Allocation {
@@ -51,11 +53,11 @@ class AdaKv final : public Allocation {
                                  std::size_t layer) const {
     Gains gains;
     for (std::size_t head = 0; head < request.n_kv_heads; ++head) {
-      std::vector<double>& of_head =
-          gains.emplace_back(token_gains(request, request.scores[layer * request.n_kv_heads + head]).above);
+      const TokenGains more = token_gains(request, request.scores[layer * request.n_kv_heads + head]);
+      gains.push_back(more.above);
       if (!normalise_) continue;
-      const double factor = top_share(of_head, room.mean);
-      for (double& x : of_head) x *= factor;
+      const double factor = top_share(more, room.mean);
+      for (double& x : gains.back()) x *= factor;
     }
     if (variant_ == "kvpress") {
       const auto pinned = static_cast<std::size_t>(alpha_ * static_cast<double>(room.floor + room.mean));

@@ -16,13 +16,14 @@
 namespace kvsim::policy {
 namespace {
 
-/// Divides gains by their sum.
-void divide(std::vector<double>& gains) {
-  if (!gains.empty() && !(gains.back() >= 0))
+/// What each further token adds to the lane's share of its scores that are not protected.
+std::vector<double> shares(TokenGains gains) {
+  if (!gains.above.empty() && !(gains.above.back() >= 0))
     usage_error("normalise=true needs scores that are not negative", "best_split",
                 "Another eviction, or normalise=false.");
-  const double sum = std::accumulate(gains.begin(), gains.end(), 0.0);
-  for (double& x : gains) x = sum > 0 ? x / sum : 0.0;
+  const double sum = std::accumulate(gains.above.begin(), gains.above.end(), gains.chosen_at_floor);
+  for (double& x : gains.above) x = sum > 0 ? x / sum : 0.0;
+  return std::move(gains.above);
 }
 
 class BestSplit final : public Allocation {
@@ -41,8 +42,8 @@ class BestSplit final : public Allocation {
     std::vector<std::vector<double>> gains;
     for (std::size_t lane = 0; lane < request.n_lanes(); ++lane) {
       std::vector<double> more = by_losses ? gains_of(std::span(request.losses[lane]).subspan(room.floor - 1))
-                                           : token_gains(request, request.scores[lane]).above;
-      if (normalise_) divide(more);
+                                 : normalise_ ? shares(token_gains(request, request.scores[lane]))
+                                              : token_gains(request, request.scores[lane]).above;
       if (lane % heads == 0) gains.emplace_back(more.size());
       for (std::size_t i = 0; i < more.size(); ++i) gains.back()[i] += more[i];
     }
@@ -98,7 +99,7 @@ PolicySpec best_split_spec() {
                  {.name = "normalise",
                   .type = ParamType::flag,
                   .fallback = "false",
-                  .help = "every lane's scores divided by the sum of those that are not protected first"}},
+                  .help = "every lane's scores divided by the sum of those that are not protected"}},
       .uses_scores = true,
       .uses_losses = true,
       .cost = cost_of,

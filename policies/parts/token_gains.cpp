@@ -27,9 +27,13 @@ class Growing {
     for (; held_.sinks < held.sinks; ++held_.sinks) gain += keep(held_.sinks);
     for (; held_.window < held.window; ++held_.window) gain += keep(n - 1 - held_.window);
     if (n_kept_ > budget) bug("more is protected than the budget holds");
+    const double pinned = gain;
     for (; n_kept_ < budget; ++next_) gain += keep(best_first_[next_]);
+    chosen_ = gain - pinned;
     return gain;
   }
+  /// Of what grow() has returned last, what is not protected.
+  double chosen() const { return chosen_; }
 
  private:
   double keep(std::size_t position) {
@@ -44,6 +48,7 @@ class Growing {
   std::vector<std::size_t> best_first_;
   std::size_t n_kept_ = 0, next_ = 0;
   Protection held_;
+  double chosen_ = 0;
 };
 
 /// Averages neighbours that rise until the gains no longer rise.
@@ -83,6 +88,7 @@ TokenGains token_gains(const AllocationRequest& request, std::span<const double>
   TokenGains out;
   const std::size_t floor = std::min(request.floor, request.prompt);
   out.at_floor = lane.grow(floor, held(floor));
+  out.chosen_at_floor = lane.chosen();
   for (std::size_t budget = floor + 1; budget <= request.prompt; ++budget)
     out.above.push_back(lane.grow(budget, held(budget)));
   out.above = levelled(out.above);

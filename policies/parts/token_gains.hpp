@@ -11,7 +11,8 @@ namespace kvsim::policy {
 /// A lane of b tokens keeps what the eviction protects under b and, with the rest, the positions with the
 /// highest worth.
 struct TokenGains {
-  double at_floor = 0;  ///< sum of what the lane keeps under min(floor, prompt) tokens
+  double at_floor = 0;         ///< sum of what the lane keeps under min(floor, prompt) tokens
+  double chosen_at_floor = 0;  ///< of that, what is not protected
   /// What each further token adds, [prompt - floor], falling. Where protection grows with the budget, a token
   /// may go to a position of little worth; the gains of the tokens that follow are then averaged with it, so
   /// these gains sum up to at least what the lane keeps, and to exactly that where an average ends.

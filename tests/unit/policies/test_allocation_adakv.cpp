@@ -183,6 +183,35 @@ TEST_CASE("no registered allocation keeps more of the eviction's own scores than
   }
 }
 
+TEST_CASE("normalising counts a lane's best token, which its floor of one already holds") {
+  // Four tokens for two lanes that hold one each: of the first lane's scores the best has .85, of the
+  // second's .4 .3 .2 .1. The two that are left gain .3 and .2 in the second lane, .05 and .05 in the first.
+  const Scores scores = {{85, 5, 5, 5, 0}, {40, 30, 20, 10, 0}};
+  CHECK(allocate("best_split(normalise=true)", request_of(scores, 2, 2)) == Tokens{1, 3});
+  // adakv: the two best tokens of a head weigh it, .9 and .7: 4.5 against 21 and 14.
+  CHECK(allocate("adakv(alpha=0,normalise=true)", request_of(scores, 2, 2)) == Tokens{1, 3});
+  // The best two hold .95 and .42: 5 * .95 = 4.75, twice, is more than 10 * .42 = 4.2.
+  const Scores sure = {{90, 5, 5, 0, 0, 0}, {11, 9, 10, 10, 10, 0}};
+  CHECK(allocate("adakv(alpha=0)", request_of(sure, 2, 2)) == Tokens{1, 3});
+  CHECK(allocate("adakv(alpha=0,normalise=true)", request_of(sure, 2, 2)) == Tokens{3, 1});
+  // By the definition, whatever is protected.
+  for (std::uint64_t seed = 0; seed < 20; ++seed)
+    for (const std::size_t n_protected : {0U, 2U}) {
+      AllocationRequest request = request_of(random_scores(2, 9, seed), 2, 5, n_protected);
+      const Tokens split = allocate("best_split(normalise=true)", request);
+      for (std::vector<double>& lane : request.scores) {
+        const double sum =
+            std::accumulate(lane.begin(), lane.end() - static_cast<std::ptrdiff_t>(n_protected), 0.0);
+        for (double& score : lane) score /= sum;
+      }
+      double best = 0;
+      for (std::size_t first = request.floor; first + request.floor <= 10; ++first)
+        best = std::max(best, kept(request, {first, 10 - first}));
+      CAPTURE(seed, n_protected);
+      CHECK(kept(request, split) == Approx(best).epsilon(1e-12));
+    }
+}
+
 TEST_CASE("best_split(normalise=true) over layers is XKV's allocation when the scores are XKV's") {
   // snapkv with XKV's window and pooling ranks by w times a constant.
   const std::string eviction = "snapkv(window=8,pool=avg:7,unit=layer)";
