@@ -114,7 +114,9 @@ PolicySpec critical_kv_spec() {
           "less than that needs). Second stage: of the rest those with the largest (base score + epsilon) "
           "times the L1 norm of the value after the output projection, averaged over the query heads; a base "
           "that adds attention up counts with its mean over rows and query heads, so epsilon means the same "
-          "for all. Its scores, for an allocation that reads them, are the base's. Generated tokens are "
+          "for all. Its scores, for an allocation that reads them, are the base's. Over a base with "
+          "one set per layer it keeps one set per layer, worth averaged over all query heads. Generated "
+          "tokens are "
           "appended.",
       .departures = {{"kvpress: protected tokens compete with a score above all others",
                       "they stay with the first stage"}},

@@ -112,7 +112,9 @@ PolicySpec lagkv_spec() {
           "deviation over its scaled channels, and its score the softmax of that over the lag, averaged "
           "with the same of its value. Scores are replaced by ranks within the lag, so that every lag "
           "keeps the same share; the last whole lag and what follows it score 1. A prompt of less than "
-          "two lags keeps its newest. Generated tokens are appended.",
+          "two lags behind the sinks keeps its newest, and so does a budget below the tokens that score 1, "
+          "the "
+          "sinks first (tie=newest: its oldest). Generated tokens are appended.",
       .departures = {{"kvpress: a channel without spread in the next lag makes scores that are not numbers",
                       "such a channel counts 0"}},
       .params = {{.name = "lag",

@@ -26,8 +26,10 @@ PolicySpec future_mass_spec() {
       .details =
           "A token that finds the cache full takes the place of the one with the least attention still to "
           "come, summed over the next `horizon` steps and averaged over the unit's query heads; of equals "
-          "the oldest leaves. What heavy-hitter policies try to guess. It is not the best permanent "
-          "eviction: it may hold a slot for a token that is needed late, and lose more until then.",
+          "the oldest leaves. At cut prompt the last prompt row, which is asked again, is the first step. "
+          "What "
+          "heavy-hitter policies try to guess. It is not the best permanent eviction: it may hold a slot for "
+          "a token that is needed late, and lose more until then.",
       .params = {horizon_param(), unit_param("lane")},
       .layer_unit = unit_is_layer,
       .make_oracle = [](const Params& params, const CacheUnit&) {

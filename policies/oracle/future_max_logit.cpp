@@ -72,7 +72,9 @@ PolicySpec future_max_logit_spec() {
       .details =
           "Label of a token: the largest scale * q.k, before softmax, over the generated tokens' queries "
           "that "
-          "attend it and over the unit's query heads. The prompt keeps the highest labels; what Locret's "
+          "attend it and over the unit's query heads; at cut prompt those of the last prompt token, which is "
+          "asked "
+          "again, count, too. The prompt keeps the highest labels; what Locret's "
           "heads would keep if they predicted their label without error.",
       .departures =
           {{.theirs = "Locret cuts the prompt chunk by chunk and forces the newest tokens of each chunk "

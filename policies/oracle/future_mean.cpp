@@ -40,7 +40,9 @@ PolicySpec future_mean_spec() {
       .summary = "ranks the prompt once, by the mean attention of the real continuation",
       .details =
           "Label of a token: the attention it receives from later generated tokens, averaged over those and "
-          "over the unit's query heads. With generated=append the prompt is cut once and everything "
+          "over the unit's query heads; at cut prompt the last prompt token, which is asked again, is one of "
+          "them. "
+          "With generated=append the prompt is cut once and everything "
           "generated "
           "stays: the best any method that only compresses the prompt can do for attention loss, lane by "
           "lane; future_mean+best_split the best over all splits of a total, among those that append. With "

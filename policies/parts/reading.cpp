@@ -14,7 +14,7 @@ ParamSpec read_param(const std::string& fallback) {
           .type = ParamType::amount,
           .fallback = fallback,
           .unit = "tokens",
-          .help = "tokens that a query reads, or their share of what is stored"};
+          .help = "tokens that a query reads, or their share of what is stored, rounded up"};
 }
 
 ParamSpec dense_param(std::size_t fallback) {
