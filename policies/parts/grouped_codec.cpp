@@ -1,6 +1,7 @@
 #include "policies/parts/grouped_codec.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "policies/parts/coding_cost.hpp"
 #include "sim/base/error.hpp"
@@ -35,19 +36,26 @@ void check_grouped_rule(const GroupedRule& rule, std::size_t dim, std::string_vi
   if (rule.code.exact()) return;
   const std::string at(where);
   if (rule.axis == GroupAxis::token) {
-    if (rule.group > 0 && dim % rule.group != 0)
+    if (rule.group > 0 && dim % rule.group != 0) {
+      // A group may also be one of tokens, which divide the residual.
+      const std::size_t all = std::gcd(dim, rule.residual);
+      std::size_t group = std::min(rule.group, all);
+      while (all % group != 0) --group;
       usage_error("groups of " + std::to_string(rule.group) + " do not divide a vector of " +
                       std::to_string(dim) + " numbers",
-                  at, "Choose a group that does; group=0 is the whole vector.");
+                  at, "Say group=" + std::to_string(group) + ".");
+    }
     return;
   }
   if (rule.group == 0 || rule.residual == 0)
     usage_error("groups along a channel are of so many tokens, which wait for each other", at,
-                "Say group= and residual=.");
+                "Say group=64.");
   if (rule.residual % rule.group != 0)
     usage_error("groups of " + std::to_string(rule.group) + " tokens do not divide the residual of " +
                     std::to_string(rule.residual),
-                at, "The residual is coded at once, in whole groups.");
+                at,
+                "The residual is coded at once, in whole groups. Say residual=" +
+                    std::to_string((rule.residual / rule.group + 1) * rule.group) + ".");
 }
 
 Ledger grouped_ledger(const GroupedRules& rules, const StorageShape& shape, std::size_t tokens) {

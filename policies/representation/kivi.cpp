@@ -6,9 +6,10 @@
 namespace kvsim::policy {
 namespace {
 
-GroupedRule rule(const Params& params, const char* axis) {
+GroupedRule rule(const Params& params, const char* axis, std::uint64_t bits) {
   GroupedRule out;
   out.code = scalar_code(params, "kivi");
+  if (bits > 0) out.code.bits = bits;
   out.axis = params.is(axis, "channel") ? GroupAxis::channel : GroupAxis::token;
   out.group = params.count("group");
   out.residual = params.count("residual");
@@ -16,7 +17,7 @@ GroupedRule rule(const Params& params, const char* axis) {
 }
 
 GroupedRules rules(const Params& params) {
-  return {rule(params, "keys"), rule(params, "values")};
+  return {rule(params, "keys", 0), rule(params, "values", params.count("value_bits"))};
 }
 
 ParamSpec axis_param(const char* name, const char* fallback, const char* help) {
@@ -54,6 +55,13 @@ PolicySpec kivi_spec() {
             "a coded token that an eviction drops leaves its group, whose scale lives as long as one of its "
             "tokens; groups are of tokens that are held"}},
       .params = {bits_param("2"),
+                 {.name = "value_bits",
+                  .type = ParamType::count,
+                  .fallback = "0",
+                  .min = 0,
+                  .max = 8,
+                  .unit = "bits",
+                  .help = "of a value's code, where it has another width than a key's; 0: the same"},
                  {.name = "group",
                   .type = ParamType::count,
                   .fallback = "32",
@@ -75,7 +83,11 @@ PolicySpec kivi_spec() {
           [](const Params& params) {
             scalar_code(params, "kivi");
             if (params.count("residual") % params.count("group") != 0)
-              usage_error("the residual must be a multiple of the group", "kivi(" + params.text() + ")");
+              usage_error("the residual must be a multiple of the group", "kivi(" + params.text() + ")",
+                          "Say residual=" +
+                              std::to_string((params.count("residual") / params.count("group") + 1) *
+                                             params.count("group")) +
+                              ".");
           },
       .ledger = [](const Params& params, const StorageShape& shape, std::uint64_t kept,
                    std::uint64_t appended) { return grouped_ledger(rules(params), shape, kept + appended); },

@@ -168,7 +168,8 @@ TEST_CASE("texts of any length are refused without being read to their end") {
 TEST_CASE("what stands after the eviction is found by its name, in any order") {
   const Composition plain = parse("snapkv+xkv"), stored = parse("snapkv+kivi(bits=4)+xkv");
   CHECK(stored.name == "snapkv+xkv+kivi");
-  CHECK(stored.params == plain.params + "+kivi(bits=4,group=32,residual=128,keys=channel,values=token)");
+  CHECK(stored.params ==
+        plain.params + "+kivi(bits=4,value_bits=0,group=32,residual=128,keys=channel,values=token)");
   CHECK(stored.params == parse("snapkv+xkv+kivi(bits=4)").params);
   CHECK(stored.params == parse(stored.params).params);
   CHECK_FALSE(plain.representation);
@@ -185,7 +186,8 @@ TEST_CASE("parts that do not go together are refused") {
   CHECK_THAT(refusal("h2o+pyramid+xkv"), Contains("two allocations: pyramid and xkv"));
   CHECK_THAT(refusal("h2o+kivi+pyramid+scalar"), Contains("two representations: kivi and scalar"));
   CHECK_THAT(refusal("kivi"), Contains("is a representation") && Contains("full+kivi"));
-  CHECK_THAT(refusal("h2o+kiwi"), Contains("unknown allocation, representation or selection") && Contains("kivi"));
+  CHECK_THAT(refusal("h2o+kiwi"),
+             Contains("unknown allocation, representation or selection") && Contains("kivi"));
   CHECK_THAT(refusal("pyramidkv+xkv"),
              Contains("already has an allocation") && Contains("snapkv(window=8,pool=max:7)+xkv"));
   CHECK_THAT(refusal("full+pyramid"), Contains("no budget"));

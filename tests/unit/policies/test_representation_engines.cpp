@@ -131,9 +131,34 @@ TEST_CASE("q8_0 and q4_0, from their definition") {
   CHECK(four.ledger().bits() == 21 * 2 * 64 * 9 / 2);    // 4.5
 }
 
+TEST_CASE("llama.cpp's cache has a type for keys and one for values") {
+  const CacheShape eight{.representation = "q8_0", .prompt = 20, .dim = 64};
+  const auto in = [&](const std::string& text) {
+    CacheShape shape = eight;
+    shape.representation = text;
+    return RepresentedCache(shape);
+  };
+  const RepresentedCache q8(eight), q4 = in("q4_0"), both = in("llama_cpp"),
+                                    same = in("llama_cpp(values=q8_0)"),
+                                    half = in("llama_cpp(keys=f16,values=q4_0)");
+  for (std::size_t position = 0; position < 20; ++position)
+    for (std::size_t c = 0; c < 64; ++c) {
+      CHECK(both.key(position, c) == q8.key(position, c));
+      CHECK(both.value(position, c) == q4.value(position, c));
+      CHECK(same.value(position, c) == q8.value(position, c));
+      CHECK(half.key(position, c) == nearest_half(half.recorded_key(position, c)));
+    }
+  // A key of 64 numbers: two blocks of 32 bytes and a scale of two; a value: two of 16 and two.
+  CHECK(both.ledger().bits() == 20 * 8 * (2 * 34 + 2 * 18));
+  CHECK(same.ledger() == q8.ledger());
+  CHECK(half.ledger().bits() == 20 * 8 * (2 * 64 + 2 * 18));
+  for (const RepresentedCache* cache : {&both, &same, &half}) CHECK(cache->ledger() == cache->closed_form());
+}
+
 TEST_CASE("a vector of zeros stays one in every format") {
-  for (const char* text : {"fp8", "int8", "int8(variant=vllm)", "q8_0", "q4_0", "nvfp4", "scalar(group=32)",
-                           "scalar(group=32,zero=integer)", "scalar(group=32,zero=absmax)"}) {
+  for (const char* text :
+       {"fp8", "int8", "int8(variant=vllm)", "q8_0", "q4_0", "llama_cpp", "nvfp4", "scalar(group=32)",
+        "scalar(group=32,zero=integer)", "scalar(group=32,zero=absmax)"}) {
     CAPTURE(text);
     const RepresentedCache cache({.representation = text, .prompt = 3, .dim = 32, .scale = 0});
     for (std::size_t c = 0; c < 32; ++c) CHECK(cache.key(1, c) == 0);

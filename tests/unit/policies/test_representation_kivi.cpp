@@ -1,5 +1,6 @@
 // Tests codes in groups with exact windows: kivi and scalar.
 #include <catch2/catch.hpp>
+#include <regex>
 
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
@@ -107,4 +108,54 @@ TEST_CASE("groups that do not divide are refused, with what to do") {
   refuse("scalar(bits=12)", "1 to 8 bits");
   refuse("scalar(bits=1,zero=absmax)", "2 bits or more");
   refuse("scalar(axis=channel,group=0)", "Say group=");
+}
+
+TEST_CASE("the remedy that a refused representation names is a remedy") {
+  std::size_t mended = 0;
+  const std::regex said("Say (\\w+)=(\\w+)");
+  for (std::string text : {"kivi", "kivi(residual=100)", "kivi(group=48,residual=96)", "kivi(keys=token)",
+                           "kivi(values=channel)", "scalar", "scalar(axis=channel,group=0)",
+                           "scalar(axis=channel,group=3,residual=10)", "scalar(group=7)",
+                           "scalar(residual=2)", "qjl", "gear", "q8_0", "llama_cpp"})
+    for (const std::size_t dim : {24U, 64U, 80U, 96U, 100U, 128U}) {
+      std::string mending = text;
+      for (int times = 0; times < 3; ++times) try {
+          RepresentedCache({.representation = mending, .prompt = 200, .dim = dim});
+          break;
+        } catch (const Error& error) {
+          CAPTURE(mending, dim, error.what(), error.hint());
+          std::smatch found;
+          const std::string hint = error.hint();
+          if (!std::regex_search(hint, found, said)) break;
+          ++mended;
+          REQUIRE(times < 2);  // one remedy may lead to the next, and no further
+          const std::regex own(found[1].str() + "=\\w+");
+          if (std::regex_search(mending, own))
+            mending = std::regex_replace(mending, own, found[1].str() + "=" + found[2].str());
+          else if (mending.ends_with(')'))
+            mending.insert(mending.size() - 1, "," + found[1].str() + "=" + found[2].str());
+          else
+            mending += "(" + found[1].str() + "=" + found[2].str() + ")";
+        }
+    }
+  CHECK(mended > 15);
+}
+
+TEST_CASE("KIVI's two widths: keys in one, values in another") {
+  // 128 tokens of keys in 4 bits and, behind a window of 128 that is exact, none of values; then 128 of each.
+  const std::string text = "kivi(bits=4,value_bits=2,group=32,residual=32)";
+  RepresentedCache both({.representation = text, .prompt = 128, .dim = 64}),
+      wide({.representation = "kivi(bits=4,group=32,residual=32)", .prompt = 128, .dim = 64}),
+      narrow({.representation = "kivi(bits=2,group=32,residual=32)", .prompt = 128, .dim = 64});
+  for (std::size_t position = 0; position < 128; ++position)
+    for (std::size_t c = 0; c < 64; ++c) {
+      CHECK(both.key(position, c) == wide.key(position, c));
+      CHECK(both.value(position, c) == narrow.value(position, c));
+    }
+  CHECK(both.key(3, 5) != narrow.key(3, 5));
+  CHECK(both.value(3, 5) != wide.value(3, 5));
+  // By hand: 128 keys of 64 numbers in 4 bits, 4 groups of 64 channels with 32 bits; 96 values in 2 bits, 2
+  // groups of 32 channels each with 32 bits, and 32 exact ones.
+  CHECK(both.ledger().bits() == 128 * 64 * 4 + 4 * 64 * 32 + 96 * 64 * 2 + 96 * 2 * 32 + 32 * 64 * 16);
+  CHECK(both.ledger() == both.closed_form());
 }
