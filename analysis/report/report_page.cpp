@@ -373,7 +373,8 @@ class Page {
                 ? "Nothing was replayed."
                 : "Every policy was replayed on the queries, keys and values recorded from each trace's "
                   "run; there the model did not run again.") +
-        " A trace's value is the mean over its seeds. Means, differences and ranks take traces "
+        " A trace's value is the mean over its seeds, which intervals draw anew, too. Means, differences and "
+        "ranks take traces "
         "as "
         "their units, and each cut of the prompt by itself; their intervals" +
         (study_.confidence ? " (" + rounded_text(100 * *study_.confidence, 1) + "%)" : std::string()) +

@@ -24,6 +24,7 @@ std::vector<double> ranks_by(const Metric& metric, std::vector<double> values) {
 struct Sample {
   const TraceValues::Policy* policy = nullptr;
   std::span<const double> values{};  ///< one per trace of the study
+  std::span<const double> runs{};    ///< of every seed of each trace
   TraceSet traces{};
   std::vector<double> means{};  ///< of the resamples; empty: no interval
 };
@@ -36,7 +37,7 @@ class CutStatistics {
         cut_(cut),
         options_(options),
         made_(empty_statistics()),
-        resamples_(workloads(), options.resamples, options.seed) {}
+        resamples_(workloads(), options.resamples, options.seed, study.runs()) {}
 
   Statistics make() {
     const std::vector<Group> groups = groups_of(study_.traces());
@@ -59,12 +60,13 @@ class CutStatistics {
     key_ = {Value(metric_->key), Value(cut_), Value(group.workload), Value(study_.budgets()[budget])};
     std::vector<Sample> samples;
     for (std::size_t p = 0; p < study_.policies().size(); ++p) {
-      Sample sample{&study_.policies()[p], study_.values(m, budget, p), {}, {}};
+      Sample sample{
+          &study_.policies()[p], study_.values(m, budget, p), study_.run_values(m, budget, p), {}, {}};
       for (std::size_t i = 0; i < group.traces.size(); ++i)
         sample.traces.push_back(group.traces[i] && !std::isnan(sample.values[i]));
       if (members(sample.traces) == 0) continue;
       if (resamples_.has_intervals(sample.traces))
-        sample.means = resamples_.means(sample.traces, sample.values);
+        sample.means = resamples_.means(sample.traces, sample.runs);
       add_mean(sample);
       samples.push_back(std::move(sample));
     }
@@ -102,7 +104,8 @@ class CutStatistics {
   void add_difference(const Sample& a, const Sample& b) {
     const TraceSet common = both(a.traces, b.traces);
     if (members(common) == 0) return;
-    std::vector<double> differences(common.size(), 0.0);
+    std::vector<double> differences(common.size(), 0.0), of_runs(a.runs.size(), 0.0);
+    for (std::size_t run = 0; run < of_runs.size(); ++run) of_runs[run] = a.runs[run] - b.runs[run];
     std::uint64_t better = 0, worse = 0;
     for (std::size_t i = 0; i < common.size(); ++i) {
       if (!common[i]) continue;
@@ -111,8 +114,7 @@ class CutStatistics {
       worse += metric_->prefers(b.values[i], a.values[i]) ? 1 : 0;
     }
     const bool resampled = resamples_.has_intervals(common);
-    const auto [low, high] =
-        interval(resampled ? resamples_.means(common, differences) : std::vector<double>{});
+    const auto [low, high] = interval(resampled ? resamples_.means(common, of_runs) : std::vector<double>{});
     made_.differences.rows.push_back(
         row_of({a.policy->label, a.policy->params, b.policy->label, b.policy->params, members(common),
                 mean_over(common, differences), low, high, better, members(common) - better - worse, worse}));

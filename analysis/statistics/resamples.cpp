@@ -40,11 +40,13 @@ std::vector<double> Resamples::means(const TraceSet& set, std::span<const double
   for (std::size_t trace = 0; trace < set.size(); ++trace) {
     if (!set[trace]) continue;
     members += 1;
-    const double value = values[trace];
-    const double* const drawn = counts.data() + trace * resamples_;
-    for (std::size_t r = 0; r < resamples_; ++r) sums[r] += drawn[r] * value;
+    for (std::size_t run = trace * runs_; run < (trace + 1) * runs_; ++run) {
+      const double value = values[run];
+      const double* const drawn = counts.data() + run * resamples_;
+      for (std::size_t r = 0; r < resamples_; ++r) sums[r] += drawn[r] * value;
+    }
   }
-  for (double& sum : sums) sum /= members;
+  for (double& sum : sums) sum /= members * static_cast<double>(runs_);
   return sums;
 }
 
@@ -52,7 +54,7 @@ const std::vector<double>& Resamples::counts_of(const TraceSet& set) {
   const auto [place, fresh] = counts_.try_emplace(set);
   std::vector<double>& counts = place->second;
   if (!fresh) return counts;
-  counts.assign(set.size() * resamples_, 0.0);
+  counts.assign(set.size() * runs_ * resamples_, 0.0);
   for (std::size_t begin = 0, end = 0; begin < set.size(); begin = end) {
     std::vector<std::size_t> members;
     for (; end < set.size() && workloads_[end] == workloads_[begin]; ++end)
@@ -61,7 +63,12 @@ const std::vector<double>& Resamples::counts_of(const TraceSet& set) {
     for (std::size_t r = 0; r < resamples_; ++r) {
       for (std::size_t k = 0; k < members.size(); ++k) {
         const double draw = uniform01(combine({workload, r, k})) * static_cast<double>(members.size());
-        counts[members[static_cast<std::size_t>(draw)] * resamples_ + r] += 1;
+        const std::size_t first = members[static_cast<std::size_t>(draw)] * runs_;
+        for (std::size_t run = 0; run < runs_; ++run) {
+          const double which =
+              runs_ == 1 ? 0 : uniform01(combine({workload, r, k, run})) * static_cast<double>(runs_);
+          counts[(first + static_cast<std::size_t>(which)) * resamples_ + r] += 1;
+        }
       }
     }
   }

@@ -16,19 +16,21 @@ Statistics empty_statistics() {
   Statistics out;
   const std::string interval_low = "low end of the bootstrap interval; null: too few traces";
   const std::string interval_high = "its high end";
-  out.means.columns = {kMetric,
-                       kCut,
-                       kWorkload,
-                       kBudget,
-                       kPolicy,
-                       kParams,
-                       {"role", "", "policy, oracle or own_budget, as in the results"},
-                       {"traces", "traces", "that have a value, and are averaged"},
-                       {"mean", "of the metric", "over traces; a trace's value is the mean over its seeds"},
-                       {"low", "of the metric", interval_low},
-                       {"high", "of the metric", interval_high},
-                       {"prompt_min", "tokens", "shortest prompt among these traces"},
-                       {"prompt_max", "tokens", "longest prompt among these traces"}};
+  out.means.columns = {
+      kMetric,
+      kCut,
+      kWorkload,
+      kBudget,
+      kPolicy,
+      kParams,
+      {"role", "", "policy, oracle or own_budget, as in the results"},
+      {"traces", "traces", "that have a value, and are averaged"},
+      {"mean", "of the metric",
+       "over traces; a trace's value is the mean over its seeds, which its interval draws anew, too"},
+      {"low", "of the metric", interval_low},
+      {"high", "of the metric", interval_high},
+      {"prompt_min", "tokens", "shortest prompt among these traces"},
+      {"prompt_max", "tokens", "longest prompt among these traces"}};
   out.differences.columns = {kMetric,
                              kCut,
                              kWorkload,

@@ -98,14 +98,19 @@ void TraceValues::average_seeds(const Records& results, const std::vector<std::s
                   text(row[trace]));
   }
 
+  for (const auto& [cell, seeds] : rows_by_seed) runs_ = std::max(runs_, seeds.size());
   values_.assign(metrics_.size() * row_of(1, 0, 0), kUndefined);
+  run_values_.assign(values_.size() * runs_, kUndefined);
   for (std::size_t m = 0; m < metrics_.size(); ++m) {
     const std::size_t column = results.column(metrics_[m]->key);
     for (const auto& [cell, seeds] : rows_by_seed) {
+      const std::size_t place = row_of(m, std::get<0>(cell), std::get<1>(cell)) + std::get<2>(cell);
       double sum = 0;
-      for (const auto& [_, row] : seeds) sum += number(results.rows[row][column]).value_or(kUndefined);
-      values_[row_of(m, std::get<0>(cell), std::get<1>(cell)) + std::get<2>(cell)] =
-          sum / static_cast<double>(seeds.size());
+      std::size_t run = place * runs_;
+      for (const auto& [_, row] : seeds)
+        sum += run_values_[run++] = number(results.rows[row][column]).value_or(kUndefined);
+      values_[place] = sum / static_cast<double>(seeds.size());
+      while (run < (place + 1) * runs_) run_values_[run++] = values_[place];
     }
   }
 }

@@ -23,7 +23,8 @@ class TraceValues {
   };
 
   /// Rows of the cut and of scope `all`; a value is the mean over a trace's
-  /// seeds, undefined as soon as one of them is. Errors: statistics_of().
+  /// seeds, undefined as soon as one of them is. A cell that was run with fewer
+  /// seeds than others counts its mean for the rest. Errors: statistics_of().
   TraceValues(const Records& results, const std::string& cut, const std::vector<TraceId>& lengths,
               std::vector<const Metric*> metrics);
 
@@ -35,6 +36,11 @@ class TraceValues {
   /// One per trace; NaN where undefined.
   std::span<const double> values(std::size_t metric, std::size_t budget, std::size_t policy) const {
     return std::span(values_).subspan(row_of(metric, budget, policy), traces_.size());
+  }
+  std::size_t runs() const { return runs_; }  ///< seeds that a trace was run with
+  /// [traces][runs()].
+  std::span<const double> run_values(std::size_t metric, std::size_t budget, std::size_t policy) const {
+    return std::span(run_values_).subspan(row_of(metric, budget, policy) * runs_, traces_.size() * runs_);
   }
 
  private:
@@ -48,7 +54,8 @@ class TraceValues {
   std::vector<Policy> policies_;
   std::vector<std::string> budgets_;
   std::vector<const Metric*> metrics_;
-  std::vector<double> values_;
+  std::size_t runs_ = 1;
+  std::vector<double> values_, run_values_;
 };
 
 }  // namespace kvsim::analysis

@@ -92,8 +92,12 @@ double slow_quantile(std::vector<double> samples, double share) {
   return samples[below] * (1 - part) + samples[below + 1] * part;
 }
 
-/// Means of one resample after the other; value_of(trace) of traces by workload, in order of names.
-std::vector<double> slow_means(const std::map<std::string, std::vector<double>>& values_by_workload,
+/// The values of one trace's seeds.
+using Runs = std::vector<double>;
+
+/// Means of one resample after the other: of each trace that is drawn, as many of its seeds are drawn as it
+/// has. Traces by workload, in order of names.
+std::vector<double> slow_means(const std::map<std::string, std::vector<Runs>>& values_by_workload,
                                std::uint64_t resamples, std::uint64_t seed) {
   std::vector<double> means;
   for (std::uint64_t r = 0; r < resamples; ++r) {
@@ -101,7 +105,14 @@ std::vector<double> slow_means(const std::map<std::string, std::vector<double>>&
     for (const auto& [workload, values] : values_by_workload) {
       for (std::uint64_t k = 0; k < values.size(); ++k, ++n) {
         const std::uint64_t key = combine({combine({seed, key_of("statistics"), key_of(workload)}), r, k});
-        sum += values[static_cast<std::size_t>(uniform01(key) * static_cast<double>(values.size()))];
+        const Runs& runs =
+            values[static_cast<std::size_t>(uniform01(key) * static_cast<double>(values.size()))];
+        for (std::uint64_t run = 0; run < runs.size(); ++run) {
+          const std::uint64_t drawn =
+              combine({combine({seed, key_of("statistics"), key_of(workload)}), r, k, run});
+          sum += runs[static_cast<std::size_t>(uniform01(drawn) * static_cast<double>(runs.size()))] /
+                 static_cast<double>(runs.size());
+        }
       }
     }
     means.push_back(sum / n);
@@ -214,19 +225,19 @@ TEST_CASE("intervals are those of the definition, taken one resample at a time")
   const StatisticsOptions options{
       .metrics = {"attention_loss"}, .resamples = 500, .seed = 9, .confidence = 0.9};
   const Statistics got = made.statistics(options);
-  std::map<std::string, std::map<std::string, std::vector<double>>> values;  // by policy, workload
+  std::map<std::string, std::map<std::string, std::vector<Runs>>> values;  // by policy, workload
   std::vector<TraceId> traces = made.traces;
   std::sort(traces.begin(), traces.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   for (const TraceId& trace : traces) {
-    std::map<std::string, double> seeds;
+    std::map<std::string, Runs> seeds;
     std::string workload;
     for (const analysis::Row& row : made.rows) {
       if (row.trace != trace.name || row.budget != "10%") continue;
-      seeds[row.policy] += *row["attention_loss"];
+      seeds[row.policy].push_back(*row["attention_loss"]);
       workload = row.workload;
     }
-    for (const auto& [policy, sum] : seeds) values[policy][workload].push_back(sum / 2);
-    values["a - b"][workload].push_back((seeds["a"] - seeds["b"]) / 2);
+    for (const auto& [policy, runs] : seeds) values[policy][workload].push_back(runs);
+    values["a - b"][workload].push_back({seeds["a"][0] - seeds["b"][0], seeds["a"][1] - seeds["b"][1]});
   }
   std::map<std::string, std::vector<double>> means;
   for (const auto& [policy, of] : values) means[policy] = slow_means(of, 500, 9);
@@ -264,6 +275,21 @@ TEST_CASE("intervals are those of the definition, taken one resample at a time")
   CHECK(*field(got.ranks, a, "rank_low") == slow_quantile(ranks["a"], 0.05));
   CHECK(*field(got.ranks, a, "rank_high") == slow_quantile(ranks["a"], 0.95));
   CHECK(*field(got.ranks, a, "best_share") == Approx(a_is_best / 500));
+}
+
+TEST_CASE("an interval covers the luck of the seeds that it is of") {
+  // All prompts agree, and half of the seeds answer: without its seeds the mean of 0.5 would be a point.
+  Made made;
+  for (std::size_t t = 0; t < 24; ++t) {
+    made.trace("t" + std::to_string(t), 100);
+    for (const std::uint64_t seed : {0U, 1U, 2U, 3U})
+      made.add("t" + std::to_string(t), "copy", "a", seed % 2 == 0 ? 1 : 0, "25%", seed);
+  }
+  const Statistics got = made.statistics({.metrics = {"attention_loss"}, .resamples = 4000});
+  CHECK(*field(got.means, {}, "mean") == 0.5);
+  // A mean of 96 fair draws has a deviation of sqrt(1/4 / 96) = 0.051, 95 % lie within 1.96 of them.
+  CHECK(*field(got.means, {}, "low") == Approx(0.4).margin(0.015));
+  CHECK(*field(got.means, {}, "high") == Approx(0.6).margin(0.015));
 }
 
 TEST_CASE("many draws approach the bootstrap of all resamples") {
