@@ -1,5 +1,7 @@
 #include "analysis/loop/answer_rows.hpp"
 
+#include <algorithm>
+
 #include "analysis/loop/answer_measures.hpp"
 #include "analysis/results/budget_columns.hpp"
 
@@ -148,6 +150,12 @@ const std::vector<Column>& columns() {
        [](const Answer& a) { return bytes(a, &HeldEntries::end_bytes); }},
       {"held_bytes_peak", "bytes", "the most of them that were held at once, from the cut on",
        [](const Answer& a) { return bytes(a, &HeldEntries::peak_bytes); }},
+      {"chunk_peak_tokens", "tokens per lane",
+       "the most positions that a lane held at once while the prompt came in chunks; null: it did not",
+       [](const Answer& a) {
+         const std::vector<std::size_t>& peaks = a.cell.chunk_peaks;
+         return peaks.empty() ? Value() : Value(std::uint64_t{*std::ranges::max_element(peaks)});
+       }},
       {"entry_steps", "share", "entries held, summed over the steps, of those of the full cache",
        [](const Answer& a) { return value_of(entry_steps(a)); }},
       {"read_tokens", "tokens per query head",
@@ -183,6 +191,12 @@ const std::vector<Column>& columns() {
        }},
       {"skipped", "", "why the cell was not run; empty: it was",
        [](const Answer& a) { return Value(a.cell.skipped); }},
+      {"idle", "", "parts of the policy that changed nothing; empty: none",
+       [](const Answer& a) {
+         std::string idle;
+         for (const std::string& told : a.cell.idle) idle += (idle.empty() ? "" : "; ") + told;
+         return Value(idle);
+       }},
   };
   return all;
 }

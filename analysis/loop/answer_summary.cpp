@@ -52,21 +52,28 @@ const std::vector<Averaged> kAlways = {
     {{"held_bytes", "bytes", "keys and values held at the end, mean over items"}},
 };
 
-/// Of rows of which one reads a part of what is held.
-const Averaged kReadBytes{
-    {"read_bytes", "bytes per step", "what a step reads, index included, mean over items"}};
+/// Of rows of which one has them: cells that read a part of what is held, prompts in chunks.
+const std::vector<Averaged> kSometimes = {
+    {{"read_bytes", "bytes per step", "what a step reads, index included, mean over items"}},
+    {{"chunk_peak_tokens", "tokens per lane",
+      "the most positions that a lane held at once while the prompt came in chunks, mean over items"}},
+};
 
 /// What is averaged of these rows: what is read, where a selection reads a part, and losses, where they stand
 /// beside the answers.
 std::vector<Averaged> averaged(const Records& rows) {
   std::vector<Averaged> out = kAlways;
-  const auto index = std::find_if(rows.columns.begin(), rows.columns.end(),
-                                  [](const ColumnInfo& column) { return column.key == "index_bytes"; });
-  if (std::any_of(rows.rows.begin(), rows.rows.end(), [&](const std::vector<Value>& row) {
-        return index != rows.columns.end() &&
-               number(row[static_cast<std::size_t>(index - rows.columns.begin())]).has_value();
-      }))
-    out.push_back(kReadBytes);
+  for (const Averaged& sometimes : kSometimes) {
+    // What is read is told where a selection, which has an index, reads a part.
+    const std::string key = sometimes.column.key == "read_bytes" ? "index_bytes" : sometimes.column.key;
+    const auto known = std::find_if(rows.columns.begin(), rows.columns.end(),
+                                    [&](const ColumnInfo& column) { return column.key == key; });
+    if (std::any_of(rows.rows.begin(), rows.rows.end(), [&](const std::vector<Value>& row) {
+          return known != rows.columns.end() &&
+                 number(row[static_cast<std::size_t>(known - rows.columns.begin())]).has_value();
+        }))
+      out.push_back(sometimes);
+  }
   for (const ColumnInfo& loss : loss_columns())
     if (std::any_of(rows.columns.begin(), rows.columns.end(),
                     [&](const ColumnInfo& column) { return column.key == loss.key; }))
@@ -78,6 +85,8 @@ std::vector<ColumnInfo> summary_columns(const std::vector<Averaged>& means) {
   std::vector<ColumnInfo> out = kPlace;
   out.insert(out.end(), kPolicy.begin(), kPolicy.end());
   out.push_back({"items", "items", "prompts that were answered"});
+  out.push_back(
+      {"without", "", "prompts that others answered and this one did not: its means are of the rest"});
   for (const auto& [column, interval] : means) {
     out.push_back(column);
     if (!interval) continue;
@@ -137,7 +146,8 @@ struct Group {
 struct Groups {
   std::vector<Averaged> averaged;
   std::vector<Group> groups{};
-  std::map<std::string, Items> items{};  // by workload
+  std::map<std::string, Items> items{};              // by workload
+  std::vector<std::vector<std::string>> items_at{};  // by place, in order of appearance: answered by any
 
   explicit Groups(const Records& rows) : averaged(analysis::averaged(rows)) {
     std::map<std::vector<Value>, std::size_t> places;
@@ -148,6 +158,9 @@ struct Groups {
       if (!text(row[skipped]).empty()) continue;
       const std::vector<Value> place = fields(rows, row, kPlace), policy = fields(rows, row, kPolicy);
       const std::size_t at = places.try_emplace(place, places.size()).first->second;
+      items_at.resize(places.size());
+      if (std::ranges::find(items_at[at], text(row[item])) == items_at[at].end())
+        items_at[at].push_back(text(row[item]));
       const auto [group, fresh] = known.try_emplace({at, policy}, groups.size());
       if (fresh) groups.push_back({at, place, policy});
       std::vector<Mean>& means = groups[group->second].means[items[text(row[workload])].of(text(row[item]))];
@@ -157,6 +170,15 @@ struct Groups {
     }
     std::stable_sort(groups.begin(), groups.end(),
                      [](const Group& a, const Group& b) { return a.place < b.place; });
+  }
+
+  /// The items at the group's place that it has no answer to, as a list.
+  std::string without(const Group& group) const {
+    std::string all;
+    const Items& of = items.at(text(group.place_key[0]));
+    for (const std::string& item : items_at[group.place])
+      if (!group.means.contains(of.number.at(item))) all += (all.empty() ? "" : ", ") + item;
+    return all;
   }
 
   /// Best first at every place whose questions the full cache answers; what is undefined comes last.
@@ -196,6 +218,8 @@ Records answer_summary(const Records& rows, double least_full) {
     std::vector<Value>& row = out.rows.emplace_back(group.place_key);
     row.insert(row.end(), group.policy_key.begin(), group.policy_key.end());
     row.emplace_back(std::uint64_t{group.means.size()});
+    const std::string without = all.without(group);
+    row.push_back(without.empty() ? Value() : Value(without));
     for (std::size_t i = 0; i < all.averaged.size(); ++i) {
       row.push_back(value_of(group.mean(i)));
       if (!all.averaged[i].interval) continue;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <memory>
 
+#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/cost_terms.hpp"
@@ -44,7 +45,7 @@ struct Rule {
         tie(KeepRule::of(params).tie) {}
 };
 
-class HashEvictDecoder final : public Decoder {
+class HashEvictDecoder final : public Decoder, public Renewing {
  public:
   /// `codes`: of the keys kept from the prompt, per slot.
   HashEvictDecoder(std::shared_ptr<const Rule> rule, std::vector<std::uint64_t> codes)
@@ -63,6 +64,7 @@ class HashEvictDecoder final : public Decoder {
     codes_.resize(step.slots.size());
     codes_[step.own_slot] = rule_->hash(step.keys.row(0));
   }
+  void renew(const Step& step) override { observe(step); }
 
  private:
   void hash_query(const Arrival& arrival) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/cost_terms.hpp"
@@ -54,7 +55,7 @@ void score_units(std::span<const float> units, std::size_t dim, std::span<double
   for (; i < scores.size(); ++i) multiply<1>(&units[i * dim], sum, factor, &scores[i]);
 }
 
-class KeyDiffDecoder final : public ScoredDecoder {
+class KeyDiffDecoder final : public ScoredDecoder, public Renewing {
  public:
   /// `units`: of the slots kept from the prompt.
   KeyDiffDecoder(const KeepRule& selection, std::size_t dim, std::vector<float> units)
@@ -72,6 +73,7 @@ class KeyDiffDecoder final : public ScoredDecoder {
     std::copy(own_.begin(), own_.end(), units_.begin() + static_cast<std::ptrdiff_t>(step.own_slot * dim_));
     score_units(units_, dim_, scores);
   }
+  void renew(const Step& step) override { observe(step); }
 
   void close_slots(std::span<const std::size_t> victims) override {
     ScoredDecoder::close_slots(victims);

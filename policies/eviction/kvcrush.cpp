@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/cost_terms.hpp"
@@ -51,7 +52,7 @@ struct Settings {
 };
 
 /// Evicts the slot that the heads' bases score lowest on average; representatives are evicted last.
-class KvCrushDecoder final : public ScoredDecoder {
+class KvCrushDecoder final : public ScoredDecoder, public Renewing {
  public:
   KvCrushDecoder(const KeepRule& selection, std::unique_ptr<HeadDecoders> heads, std::vector<char> tenured)
       : ScoredDecoder(selection, std::vector<double>(tenured.size())),
@@ -77,6 +78,7 @@ class KvCrushDecoder final : public ScoredDecoder {
     tenured_[step.own_slot] = 0;
     heads_->observe(step);
   }
+  void renew(const Step& step) override { heads_->renew(step); }
 
  private:
   std::unique_ptr<HeadDecoders> heads_;

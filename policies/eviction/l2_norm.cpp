@@ -1,4 +1,5 @@
 // Keeps keys of small norm.
+#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/euclidean_norm.hpp"
@@ -6,11 +7,12 @@
 namespace kvsim::policy {
 namespace {
 
-class L2NormDecoder final : public ScoredDecoder {
+class L2NormDecoder final : public ScoredDecoder, public Renewing {
  public:
   using ScoredDecoder::ScoredDecoder;
 
   void observe(const Step& step) override { admit(step, -euclidean_norm(step.keys.row(0))); }
+  void renew(const Step& step) override { observe(step); }
 };
 
 class L2Norm final : public ScoredEviction {

@@ -3,6 +3,7 @@
 #include <array>
 #include <limits>
 
+#include "policies/api/renewing.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/accumulated_attention.hpp"
 #include "policies/parts/cost_terms.hpp"
@@ -72,7 +73,7 @@ struct Rule {
   }
 };
 
-class QHitterDecoder final : public ScoredDecoder {
+class QHitterDecoder final : public ScoredDecoder, public Renewing {
  public:
   QHitterDecoder(const Rule& rule, std::size_t n_reserved, const KeepRule& selection, Tokens tokens)
       : ScoredDecoder(selection, rule.scores(tokens)),
@@ -96,12 +97,15 @@ class QHitterDecoder final : public ScoredDecoder {
     const std::span<double> scores = admit(step, 0);
     tokens_.resize(scores.size());
     tokens_.attention[step.own_slot] = 0;
-    tokens_.key_error[step.own_slot] = quantisation_error(step.keys.row(0), rule_.bits);
-    tokens_.value_error[step.own_slot] = quantisation_error(step.values.row(0), rule_.bits);
+    note_errors(step);
     row_.assign(scores.size(), 0);
     add_attention(step, rule_.feedback, Group::mean, 1, row_);
     for (std::size_t slot = 0; slot < row_.size(); ++slot) tokens_.attention[slot] += row_[slot];
     rule_.score(tokens_, scores);
+  }
+  void renew(const Step& step) override {
+    note_errors(step);
+    rule_.score(tokens_, scores());
   }
 
   void close_slots(std::span<const std::size_t> victims) override {
@@ -112,6 +116,11 @@ class QHitterDecoder final : public ScoredDecoder {
   }
 
  private:
+  void note_errors(const Step& step) {
+    tokens_.key_error[step.own_slot] = quantisation_error(step.keys.row(0), rule_.bits);
+    tokens_.value_error[step.own_slot] = quantisation_error(step.values.row(0), rule_.bits);
+  }
+
   Rule rule_;
   std::size_t n_reserved_;
   Tokens tokens_;  // per slot

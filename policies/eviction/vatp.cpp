@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/cost_terms.hpp"
@@ -15,7 +16,7 @@ double l1_norm(std::span<const float> value) {
   return sum;
 }
 
-class VatpDecoder final : public ScoredDecoder {
+class VatpDecoder final : public ScoredDecoder, public Renewing {
  public:
   VatpDecoder(const KeepRule& selection, std::vector<double> scores, std::vector<double> norms,
               std::unique_ptr<Decoder> base)
@@ -23,11 +24,11 @@ class VatpDecoder final : public ScoredDecoder {
 
   void observe(const Step& step) override {
     base_->observe(step);
-    const std::span<double> scores = admit(step, 0);
-    norms_.resize(scores.size());
-    norms_[step.own_slot] = l1_norm(step.values.row(0));
-    const std::span<const double> attention = base_->scores();
-    for (std::size_t slot = 0; slot < scores.size(); ++slot) scores[slot] = attention[slot] * norms_[slot];
+    score(step);
+  }
+  void renew(const Step& step) override {
+    policy::renew(*base_, step);
+    score(step);
   }
 
   void close_slots(std::span<const std::size_t> victims) override {
@@ -37,6 +38,14 @@ class VatpDecoder final : public ScoredDecoder {
   }
 
  private:
+  void score(const Step& step) {
+    const std::span<double> scores = admit(step, 0);
+    norms_.resize(scores.size());
+    norms_[step.own_slot] = l1_norm(step.values.row(0));
+    const std::span<const double> attention = base_->scores();
+    for (std::size_t slot = 0; slot < scores.size(); ++slot) scores[slot] = attention[slot] * norms_[slot];
+  }
+
   std::vector<double> norms_;  // per slot
   std::unique_ptr<Decoder> base_;
 };

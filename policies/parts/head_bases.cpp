@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "policies/api/renewing.hpp"
+
 namespace kvsim::policy {
 namespace {
 
@@ -59,14 +61,23 @@ void HeadDecoders::close_slots(std::span<const std::size_t> victims) {
   for (const auto& head : heads_) head->close_slots(victims);
 }
 
-void HeadDecoders::observe(const Step& step) {
+template <class Look>
+void HeadDecoders::for_steps(const Step& step, Look look) {
   for_heads(
       step, heads_.size(), group_, per_query_head_,
       [](Step& one, std::size_t g) {
         one.attention = only_row(one.attention, g);
         if (!one.mass.empty()) one.mass = one.mass.subspan(g, 1);
       },
-      [&](std::size_t head, const Step& one) { heads_[head]->observe(one); });
+      [&](std::size_t head, const Step& one) { look(*heads_[head], one); });
+}
+
+void HeadDecoders::observe(const Step& step) {
+  for_steps(step, [](Decoder& head, const Step& one) { head.observe(one); });
+}
+
+void HeadDecoders::renew(const Step& step) {
+  for_steps(step, [](Decoder& head, const Step& one) { policy::renew(head, one); });
 }
 
 void HeadDecoders::mean_scores(std::span<double> out) const {

@@ -17,10 +17,15 @@ class HeadDecoders {
   void rescore(const Arrival& arrival);
   void close_slots(std::span<const std::size_t> victims);
   void observe(const Step& step);
+  void renew(const Step& step);
   /// Mean over heads, one per slot.
   void mean_scores(std::span<double> out) const;
 
  private:
+  /// Calls look(decoder, step) with what each head sees of the step.
+  template <class Look>
+  void for_steps(const Step& step, Look look);
+
   std::vector<std::unique_ptr<Decoder>> heads_;
   std::size_t group_;
   bool per_query_head_;

@@ -167,7 +167,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   const Rule rule{model, prompt, eviction.overshoot(), cost.appends, cost.streams};
   if (eviction.spec->own_budget) return {{{model.layers, {rule.lane(kNoLimit, stored)}}}};
 
-  sim::check_floor(composition, budget, "the budget");
+  if (budget < prompt) sim::check_floor(composition, budget, "the budget");
   if (budget > context)
     usage_error("a budget of " + std::to_string(budget) + " tokens is above the context of " +
                     std::to_string(context),
@@ -175,7 +175,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   // There is nothing to split if every lane holds its prompt.
   if (sim::nothing_to_split(composition, prompt, budget) || allocation.spec->name == "uniform" ||
       splits_by_trace(composition))
-    return {{{model.layers, {rule.lane(budget, stored)}}}};
+    return {{{model.layers, {rule.lane(std::max<std::uint64_t>(budget, composition.floor()), stored)}}}};
 
   const std::uint64_t lanes = checked_product("the lanes", model.layers, model.kv_heads);
   if (lanes > kMostLanes)

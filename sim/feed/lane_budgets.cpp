@@ -46,8 +46,9 @@ std::vector<std::size_t> lane_budgets(const policy::Composition& composition, co
                                       std::size_t budget, LaneMeasurements measured) {
   const std::size_t lanes = shape.n_layers * shape.n_kv_heads;
   if (nothing_to_split(composition, shape.prompt, budget))
-    return std::vector<std::size_t>(lanes,
-                                    composition.eviction.spec->own_budget ? policy::kNeverEvict : budget);
+    return std::vector<std::size_t>(lanes, composition.eviction.spec->own_budget
+                                               ? policy::kNeverEvict
+                                               : std::max(budget, composition.floor()));
   policy::AllocationRequest request;
   request.n_layers = shape.n_layers;
   request.n_kv_heads = shape.n_kv_heads;
@@ -63,7 +64,8 @@ std::vector<std::size_t> lane_budgets(const policy::Composition& composition, co
   const policy::Part& allocation = composition.allocation;
   std::vector<std::size_t> budgets = allocation.make_allocation()->allocate(request);
   check_budgets(allocation, request, budgets);
-  if (budget > shape.prompt) std::replace(budgets.begin(), budgets.end(), shape.prompt, budget);
+  if (budget >= shape.prompt)
+    std::replace(budgets.begin(), budgets.end(), shape.prompt, std::max(budget, request.floor));
   return budgets;
 }
 

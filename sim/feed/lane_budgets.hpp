@@ -22,7 +22,8 @@ struct LaneMeasurements {
 };
 
 /// Throws Error(usage) when the budget is below the policy's floor, the tokens that it keeps in every lane at
-/// any scores. `named` is how the message calls the budget, such as "budget '10%'".
+/// any scores. `named` is how the message calls the budget, such as "budget '10%'". A budget of the whole
+/// prompt drops nothing and needs no check.
 void check_floor(const policy::Composition& composition, std::size_t budget, const std::string& named);
 
 /// Returns whether there is nothing to split: the eviction has a budget of its own, or the budget covers the
@@ -30,9 +31,9 @@ void check_floor(const policy::Composition& composition, std::size_t budget, con
 bool nothing_to_split(const policy::Composition& composition, std::size_t prompt, std::size_t budget);
 
 /// Returns the tokens of each lane, layer-major [n_layers * n_kv_heads]: kNeverEvict for a lane that never
-/// evicts, which is every lane of an eviction with a budget of its own. Where `budget` exceeds the prompt, a
-/// lane that is allocated its whole prompt gets `budget`. Throws Error(usage) as the allocation does, and
-/// Error(bug) when the allocation breaks its contract.
+/// evicts, which is every lane of an eviction with a budget of its own. Where `budget` covers the prompt, a
+/// lane that is allocated its whole prompt gets `budget`, or what the policy always keeps where that is more.
+/// Throws Error(usage) as the allocation does, and Error(bug) when the allocation breaks its contract.
 std::vector<std::size_t> lane_budgets(const policy::Composition& composition, const LaneShape& shape,
                                       std::size_t budget, LaneMeasurements measured);
 

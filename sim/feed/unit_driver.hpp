@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/api/renewing.hpp"
 #include "policies/api/spec.hpp"
 #include "sim/base/error.hpp"
 #include "sim/feed/index_store.hpp"
@@ -42,7 +43,7 @@ struct ManagedCache {
   std::unique_ptr<StoredCache> stored{};
   /// What a selection reads at each step, from the end of the prompt on; null: queries read everything.
   std::unique_ptr<SelectedReads> reads{};
-  std::size_t own_slot = 0;  ///< slot of the token that joined last
+  std::size_t own_slot = 0;  ///< slot of the token that joined last, or was asked again
   /// The positions that the queries of the present step attend: the resident ones, their own among them. At a
   /// step that repeats the last prompt token (ask_again()), its own position is added if the policy has
   /// evicted it.
@@ -121,32 +122,41 @@ class UnitDriver {
   }
 
   /// Repeats the step of the last prompt token: its queries attend once more, and nothing is evicted or
-  /// joins.
-  void ask_again(Cache& cache, policy::Position position) {
-    cache.own = position;
+  /// joins. Where it has a slot, the decoder hears of its key and value, which a running model has computed
+  /// anew.
+  void ask_again(Cache& cache, const Token& token) {
+    cache.own = token.position;
     cache.attended = cache.residents.slots();
-    cache.own_is_resident = cache.residents.contains(position);
-    if (cache.own_is_resident) return;
+    cache.own_is_resident = cache.residents.contains(token.position);
+    if (cache.own_is_resident) {
+      cache.own_slot = *cache.slot_of_own();
+      if (cache.decoder) policy::renew(*cache.decoder, step_of(cache, token));
+      return;
+    }
     cache.with_own.assign(cache.attended.begin(), cache.attended.end());
-    cache.with_own.push_back(position);
+    cache.with_own.push_back(token.position);
     cache.attended = cache.with_own;
   }
 
   /// Shows the decoder the step of the token that joined last. `to_slots` is the attention that its queries
   /// pay to the slots of the cache, if needs_rows(). Only for caches with a decoder.
   void attended(Cache& cache, const Token& token, const SlotAttention& to_slots) {
-    policy::Step step;
-    step.position = token.position;
-    step.slots = cache.residents.slots();
-    step.own_slot = cache.own_slot;
-    step.keys = token.keys;
-    step.values = token.values;
+    policy::Step step = step_of(cache, token);
     step.attention = to_slots.attention;
     step.mass = to_slots.mass;
     cache.decoder->observe(step);
   }
 
  private:
+  static policy::Step step_of(const Cache& cache, const Token& token) {
+    policy::Step step;
+    step.position = token.position;
+    step.slots = cache.residents.slots();
+    step.own_slot = cache.own_slot;
+    step.keys = token.keys;
+    step.values = token.values;
+    return step;
+  }
   void check_kept(const std::vector<policy::Position>& keep, std::size_t most) const;
   void check_victims(policy::Position position, std::size_t n_slots, bool full);
   std::string where() const;

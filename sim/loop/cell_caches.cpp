@@ -48,7 +48,7 @@ struct CellCaches::State {
   State(trace::Header prompt, CellCachesRequest asked)
       : source(std::move(prompt)), sequence(source), length(asked.length) {
     loop.cells = {std::move(asked.cell)};
-    loop.seed = request.seed = asked.seed;
+    loop.seed = request.seed = prompt_seed(sequence, asked.seed);
     loop.threads = request.threads = asked.threads;
     request.cells = loop.cells;
   }
@@ -235,6 +235,11 @@ const std::vector<CellCaches::Arrived>& CellCaches::admit(std::size_t layer, con
     state.arrived[i].own_slot = unit.cache().own_slot;
   }
   return state.arrived;
+}
+
+void CellCaches::ask_again(std::size_t layer, const Token& token) {
+  State::Layer& state = state_->begun(layer);
+  for (Unit& unit : state.units) unit.driver.ask_again(unit.cache(), state_->of_unit(unit, token));
 }
 
 void CellCaches::attended(std::size_t layer, const Token& token, std::span<const float> weights) {

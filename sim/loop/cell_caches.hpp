@@ -7,6 +7,7 @@
 ///   begin(...)        the prompt is over: slots() are what each lane keeps of it
 ///   admit(...)        a token arrives in a layer: which slots leave, and which one it takes
 ///   attended(...)     its queries have attended the slots
+///   ask_again(...)    right after the prompt: its last token is read once more, through what is held
 ///   rewind()          back to the end of the prompt, for another continuation
 #include <cstdint>
 #include <memory>
@@ -61,6 +62,8 @@ class CellCaches {
   /// `token`: keys and values [n_kv_heads, dim], queries [n_heads, dim]; all empty where nothing decodes. The
   /// tokens of a layer come in order of position.
   const std::vector<Arrived>& admit(std::size_t layer, const Token& token);
+  /// The prompt's last token, with its new keys and values.
+  void ask_again(std::size_t layer, const Token& token);
   /// The weights that the queries of the token that joined last give the slots: of each lane in turn [group,
   /// slots]; empty unless needs_weights().
   void attended(std::size_t layer, const Token& token, std::span<const float> weights);

@@ -14,6 +14,7 @@
 #include "sim/loop/slot_rows.hpp"
 #include "sim/loop/stream.hpp"
 #include "sim/replay/allocation_pass.hpp"
+#include "sim/replay/idle_parts.hpp"
 #include "sim/replay/represented_units.hpp"
 #include "sim/replay/selected_units.hpp"
 #include "traces/model/sampling.hpp"
@@ -71,6 +72,7 @@ class ClosedLoop {
     begin_caches();
     if (std::any_of(streams_.begin(), streams_.end(), processes_prompt)) process_prompts();
     end_prompt();
+    if (!asks_again()) note_stored();
     for (std::size_t position = first_fed_; step(position); ++position) progress_.advance(step_work());
     return outcomes();
   }
@@ -106,12 +108,14 @@ class ClosedLoop {
                ? prompt_ * step_work()
                : 0;
   }
+  /// Whether the prompt's last token is fed once more.
+  bool asks_again() const { return first_fed_ < prompt_; }
   double lanes() const { return static_cast<double>(config_.n_layers) * config_.n_kv_heads; }
 
   // Before the answers: cells, streams, caches.
 
   void choose_cells() {
-    request_.seed = asked_.seed;
+    request_.seed = prompt_seed(sequence_, asked_.seed);
     request_.threads = asked_.threads;
     request_.tables = asked_.tables;
     first_.cells.resize(asked_.cells.size());
@@ -228,6 +232,7 @@ class ClosedLoop {
         for_each_stream_of(unit.eviction_group(), [&](std::size_t stream, std::size_t cell) {
           const std::size_t lane = index * config_.n_kv_heads + unit.first_lane();
           unit.start(stream, plan_.cells[cell].lane_budget[lane], asked_.decisions);
+          if (asks_again()) return;  // begin_parts() does it then
           layer.represented->store(unit, unit.caches().back(), cell);
           layer.selected->begin(unit, unit.caches().back(), cell);
         });
@@ -258,6 +263,7 @@ class ClosedLoop {
         for (ChunkedUnit& unit : chunked.units)
           for (std::size_t position = first; position < first + block_; ++position)
             unit.residents.push_back(static_cast<Position>(position));
+      note_chunk_peaks();
       batch_.forward(rows_, [&](std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
         attend(layer, tensors, attended);
       });
@@ -272,6 +278,18 @@ class ClosedLoop {
     for (Stream& stream : streams_)
       if (processes_prompt(stream) && &stream != &streams_[stream.leader])
         stream.own = streams_[stream.leader].own;
+  }
+
+  void note_chunk_peaks() {
+    for (const ChunkedStream& chunked : chunked_) {
+      std::vector<std::size_t>& peaks = outcome_of(streams_[chunked.stream].cell).chunk_peaks;
+      peaks.resize(std::size_t{config_.n_layers} * config_.n_kv_heads);
+      for (const ChunkedUnit& unit : chunked.units)
+        for (std::size_t lane = 0; lane < unit.n_lanes; ++lane) {
+          std::size_t& peak = peaks[unit.layer * config_.n_kv_heads + unit.first_lane + lane];
+          peak = std::max(peak, unit.residents.size());
+        }
+    }
   }
 
   void forget_ended() {
@@ -335,6 +353,7 @@ class ClosedLoop {
 
   /// The cut: what every cache holds now, and where its keys are from here on.
   void end_prompt() {
+    std::vector<std::vector<IdleLane>> ends(request_.cells.size());
     for (Layer& layer : layers_)
       for (LoopUnit& unit : layer.units)
         for (Cache& cache : unit.caches()) {
@@ -342,8 +361,7 @@ class ClosedLoop {
           if (stream.mode == asked_.modes.front() && stream.script.front().turn == 0)
             outcome_of(stream.cell).kept_tokens +=
                 static_cast<double>(cache.residents.slots().size() * unit.n_lanes) / lanes();
-          if (cache.stored && stream.mode == asked_.modes.front() && stream.script.front().turn == 0)
-            outcome_of(stream.cell).kept_bits += cache.stored->ledger().bits();
+          if (unit.text.empty()) ends[stream.cell].push_back({kept_ends(cache.residents.slots(), prompt_)});
           if (asked_.positions != LoopPositions::cache_once) continue;
           std::vector<Position> kept;
           for (const Position position : cache.residents.slots()) {
@@ -352,6 +370,10 @@ class ClosedLoop {
           }
           unit.shifts.push_back(dropped_before(kept, first_fed_));
         }
+    for (std::size_t cell = 0; cell < request_.cells.size(); ++cell)
+      for (const std::string& told :
+           {plan_.cells[cell].idle, idle_scores(request_.cells[cell].composition, ends[cell])})
+        if (!told.empty()) outcome_of(cell).idle.push_back(told);
   }
 
   // One step of the answers.
@@ -403,22 +425,31 @@ class ClosedLoop {
             streams_[active_[row]].drift[layer].add_residual(of_row(row_of_reference(row)), of_row(row));
         });
     store_pairs();
+    if (again_) note_stored();
     count_residents();
     predict();
     return std::any_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return !stream.done; });
   }
 
+  /// What representations hold after the cut; where the last prompt token is fed again, with its new row.
+  void note_stored() {
+    for_each_cache([&](LoopUnit&, Cache& cache) {
+      const Stream& stream = streams_[cache.cell];
+      if (cache.stored && stream.mode == asked_.modes.front() && stream.script.front().turn == 0)
+        outcome_of(stream.cell).kept_bits += cache.stored->ledger().bits();
+    });
+  }
+
   /// Layers that are stored together have both processed the tokens of the step.
   void store_pairs() {
-    if (again_) return;
     std::vector<float> keys, values;
-    for (Layer& layer : layers_)
-      for (LoopUnit& unit : layer.units)
+    for (std::size_t number = 0; number < layers_.size(); ++number)
+      for (LoopUnit& unit : layers_[number].units)
         for (Cache& cache : unit.caches()) {
           const std::size_t row = row_of_stream_[cache.cell];
           if (!cache.stored || row == kInactive) continue;
           const Stream& stream = streams_[cache.cell];
-          const std::optional<int> partner = layer.represented->partner(*unit.unit, stream.cell);
+          const std::optional<int> partner = layers_[number].represented->partner(*unit.unit, stream.cell);
           if (!partner) continue;
           const OwnRows& there = stream.own[static_cast<std::size_t>(*partner)];
           const std::size_t index = position_ - stream.first_own, dim = config_.head_dim;
@@ -428,9 +459,24 @@ class ClosedLoop {
             keys.insert(keys.end(), there.keys.row(lane, index), there.keys.row(lane, index) + dim);
             values.insert(values.end(), there.values.row(lane, index), there.values.row(lane, index) + dim);
           }
+          if (again_) rejoin(unit, cache, stream.own[number], index);
           cache.stored->pair(cache.own_slot, {keys.data(), unit.n_lanes, dim, dim},
                              {values.data(), unit.n_lanes, dim, dim});
         }
+  }
+
+  /// In a layer that is stored together with another, the last prompt token has been attended as both prompts
+  /// left it; now it takes its slot anew, as it has come in this layer.
+  void rejoin(const LoopUnit& unit, Cache& cache, const OwnRows& own, std::size_t index) const {
+    const std::size_t dim = config_.head_dim;
+    std::vector<float> keys, values;
+    for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane) {
+      keys.insert(keys.end(), own.keys.row(lane, index), own.keys.row(lane, index) + dim);
+      values.insert(values.end(), own.values.row(lane, index), own.values.row(lane, index) + dim);
+    }
+    const MatrixView all_keys{keys.data(), unit.n_lanes, dim, dim},
+        all_values{values.data(), unit.n_lanes, dim, dim};
+    cache.stored->join({&cache.own_slot, 1}, {static_cast<Position>(position_), all_keys, all_values, {}});
   }
 
   std::size_t row_of_reference(std::size_t row) const {
@@ -472,10 +518,14 @@ class ClosedLoop {
 
   /// Where one lane's key and value of a text position lie for a row's query.
   SlotRow slot_row(std::uint32_t layer, std::size_t row, std::size_t lane, Position position) const {
-    const Stream& stream = streams_[active_[row]];
-    const auto at = static_cast<std::size_t>(position);
     const std::int32_t window = config_.layer_window[layer];
-    if (window >= 0 && at + static_cast<std::size_t>(window) <= rows_[row].position) return {};
+    if (window >= 0 &&
+        static_cast<std::size_t>(position) + static_cast<std::size_t>(window) <= rows_[row].position)
+      return {};
+    return text_row(streams_[active_[row]], layer, lane, position);
+  }
+  SlotRow text_row(const Stream& stream, std::size_t layer, std::size_t lane, Position position) const {
+    const auto at = static_cast<std::size_t>(position);
     if (at >= stream.first_own) {
       const OwnRows& own = stream.own[layer];
       return {own.keys.row(lane, at - stream.first_own), own.values.row(lane, at - stream.first_own)};
@@ -609,10 +659,12 @@ class ClosedLoop {
     const Token token{unit.policy_position(position, prompt_), tensors.keys(row, first, n),
                       tensors.values(row, first, n), tensors.queries(row, first * group, n * group),
                       class_at(position, rows_[row].token)};
-    if (again_)
-      driver.ask_again(cache, token.position);
-    else
+    if (again_) {
+      driver.ask_again(cache, token);
+      begin_parts(layer, unit, cache, token);
+    } else {
       driver.admit(cache, token, in_prompt_ ? 0 : static_cast<std::uint32_t>(position + 1 - prompt_));
+    }
     positions.assign(cache.attended.begin(), cache.attended.end());
     if (!unit.text.empty())
       for (Position& at : positions) at = unit.text_position(at, prompt_);
@@ -660,28 +712,53 @@ class ClosedLoop {
     }
   }
 
+  /// The last prompt token has come again: what is kept is coded and indexed now, with its new row. Layers
+  /// that are stored together begin as their prompts are (rejoin()).
+  void begin_parts(std::uint32_t layer, const LoopUnit& unit, Cache& cache, const Token& token) const {
+    if (streams_[cache.cell].prefill != Prefill::dense) return;
+    const Layer& state = layers_[layer];
+    const std::size_t cell = streams_[cache.cell].cell;
+    const bool together = state.represented->partner(*unit.unit, cell).has_value();
+    state.represented->store(*unit.unit, cache, cell, together ? nullptr : &token);
+    with_tokens(layer, unit, cache, [&](const policy::StoredTokens& tokens) {
+      state.selected->begin(*unit.unit, cache, cell, &tokens);
+    });
+  }
+
+  /// Shows `use` what the cache holds, as its selector sees it.
+  template <class Use>
+  void with_tokens(std::uint32_t layer, const LoopUnit& unit, const Cache& cache, Use use) const {
+    thread_local std::vector<policy::LaneRows> lanes;
+    if (cache.stored) return use(policy::StoredTokens(cache.stored->rows()));
+    const Stream& stream = streams_[cache.cell];
+    const std::size_t from = leader_of(layer, unit, stream).value_or(layer);
+    lanes.clear();
+    for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane)
+      lanes.push_back({layers_[from].tensors->keys(lane), layers_[from].tensors->values(lane),
+                       stream.own[from].keys.of(lane), stream.own[from].values.of(lane)});
+    use(policy::StoredTokens(cache.residents.slots(), lanes, static_cast<Position>(stream.first_own)));
+  }
+
+  /// The layer that chooses for the unit's, if another does.
+  std::optional<int> leader_of(std::uint32_t layer, const LoopUnit& unit, const Stream& stream) const {
+    return layers_[layer].selected->leader(*unit.unit, stream.cell);
+  }
+
   /// The cache's selector chooses what the queries of a row read.
   void choose(std::uint32_t layer, const LoopUnit& unit, Cache& cache, std::size_t row,
               const Token& token) const {
-    thread_local std::vector<policy::LaneRows> lanes;
-    const Stream& stream = streams_[cache.cell];
-    const std::optional<int> leader = layers_[layer].selected->leader(*unit.unit, stream.cell);
-    const std::size_t from = leader ? static_cast<std::size_t>(*leader) : layer;
+    const std::optional<int> leader = leader_of(layer, unit, streams_[cache.cell]);
     const std::size_t group = config_.n_heads / config_.n_kv_heads, dim = config_.head_dim;
     policy::Asking asking{.position = token.position,
                           .own_slot = cache.slot_of_own(),
                           .queries = token.queries,
                           .scale = sequence_.model().attn_scale};
     if (leader)
-      asking.queries = {
-          layers_[from].queries.data() + (row * config_.n_heads + unit.first_lane * group) * dim,
-          unit.n_lanes * group, dim, dim};
-    if (cache.stored) return cache.reads->select(asking, policy::StoredTokens(cache.stored->rows()));
-    lanes.clear();
-    for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane)
-      lanes.push_back({layers_[from].tensors->keys(lane), layers_[from].tensors->values(lane),
-                       stream.own[from].keys.of(lane), stream.own[from].values.of(lane)});
-    cache.reads->select(asking, {cache.residents.slots(), lanes, static_cast<Position>(stream.first_own)});
+      asking.queries = {layers_[static_cast<std::size_t>(*leader)].queries.data() +
+                            (row * config_.n_heads + unit.first_lane * group) * dim,
+                        unit.n_lanes * group, dim, dim};
+    with_tokens(layer, unit, cache,
+                [&](const policy::StoredTokens& tokens) { cache.reads->select(asking, tokens); });
   }
 
   std::uint8_t class_at(std::size_t position, std::int32_t id) const {
@@ -779,6 +856,7 @@ class ClosedLoop {
     const std::vector<Position>& evidence =
         stream.turn() == 0 ? plan_.evidence : asked_.turns[stream.turn()].evidence;
     std::vector<std::uint64_t> lanes_with(evidence.size());
+    bool unchanged = true;
     if (asked_.decisions) out.resident_intervals.resize(std::size_t{config_.n_layers} * config_.n_kv_heads);
     for (std::size_t layer = 0; layer < layers_.size(); ++layer)
       for (LoopUnit& unit : layers_[layer].units)
@@ -788,6 +866,7 @@ class ClosedLoop {
           for (Position& position : held) position = unit.text_position(position, prompt_);
           std::sort(held.begin(), held.end());
           out.held_tokens += static_cast<double>(held.size() * unit.n_lanes) / lanes();
+          unchanged = unchanged && cache.stored && holds_as_it_came(layer, unit, cache);
           for (std::size_t i = 0; i < evidence.size(); ++i)
             if (std::binary_search(held.begin(), held.end(), evidence[i])) lanes_with[i] += unit.n_lanes;
           if (!asked_.decisions) continue;
@@ -799,6 +878,7 @@ class ClosedLoop {
           for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane)
             out.resident_intervals[layer * config_.n_kv_heads + lane] = history;
         }
+    note_idle(stream, unchanged);
     if (evidence.empty()) return;
     double held = 0, nowhere = 0;
     for (const std::uint64_t n : lanes_with) {
@@ -807,6 +887,33 @@ class ClosedLoop {
     }
     out.evidence_held = held / static_cast<double>(evidence.size());
     out.evidence_nowhere = nowhere / static_cast<double>(evidence.size());
+  }
+
+  bool holds_as_it_came(std::size_t layer, const LoopUnit& unit, const Cache& cache) const {
+    for (std::size_t lane = 0; lane < unit.n_lanes; ++lane) {
+      const auto row = [&](Position position) {
+        return text_row(streams_[cache.cell], layer, unit.first_lane + lane, position);
+      };
+      if (!is_unchanged(
+              cache.stored->rows(), lane,
+              [&](Position at) { return std::span(row(at).key, config_.head_dim); },
+              [&](Position at) { return std::span(row(at).value, config_.head_dim); }))
+        return false;
+    }
+    return true;
+  }
+
+  /// What a representation and a selection have left as it was, when the first turn ends.
+  void note_idle(Stream& stream, bool unchanged) {
+    if (stream.mode != asked_.modes.front() || stream.turn() != 0) return;
+    const policy::Composition& composition = request_.cells[stream.cell].composition;
+    const StreamOutcome& out = stream.out();
+    std::vector<std::string>& idle = outcome_of(stream.cell).idle;
+    if (composition.representation && unchanged) idle.push_back(idle_representation(composition));
+    if (composition.selection &&
+        std::equal(out.reads.begin(), out.reads.end(), out.resident.begin(), out.resident.end(),
+                   [](const StepReads& step, std::uint64_t held) { return step.loaded_tokens >= held; }))
+      idle.push_back(idle_selection(composition));
   }
 
   std::vector<LoopOutcome> outcomes() {

@@ -119,6 +119,10 @@ struct LoopCell {
   bool profiled = false;            ///< its allocation measured a dense pass besides
   std::uint64_t budget_tokens = 0;  ///< mean per lane, as asked
   double kept_tokens = 0;           ///< after the cut, mean over lanes
+  /// Per lane, layer-major: the most positions held at once while the prompt came in chunks, at most the
+  /// lane's budget and LoopRequest::prefill_tokens; empty: it did not.
+  std::vector<std::size_t> chunk_peaks{};
+  std::vector<std::string> idle{};  ///< parts that changed nothing, in words (sim/replay/idle_parts.hpp)
   std::uint64_t kept_bits = 0;  ///< after the cut, in all lanes: what a representation takes; 0 without one
   std::size_t first_reference = 0;   ///< LoopOutcome::references[first_reference + mode] is its reference
   std::vector<StreamOutcome> modes;  ///< as requested; empty when skipped

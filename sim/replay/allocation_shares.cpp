@@ -12,8 +12,10 @@
 
 namespace kvsim::sim {
 
-std::vector<AllocatedTokens> allocated_tokens(const trace::Sequence& sequence, const Request& request,
+std::vector<AllocatedTokens> allocated_tokens(const trace::Sequence& sequence, const Request& asked,
                                               Progress& progress) {
+  Request request = asked;
+  request.seed = prompt_seed(sequence, asked.seed);
   Workers workers(request.threads);
   Plan plan = outline(sequence, request);
   AllocationPass allocation_pass(sequence, request, plan);

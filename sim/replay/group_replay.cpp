@@ -42,13 +42,15 @@ MeasureRules measure_rules(const trace::Sequence& sequence, const Request& reque
 class GroupReplay {
  public:
   GroupReplay(const trace::Sequence& sequence, const Request& request, const Plan& plan, LaneGroup group,
-              Outcome& outcome, std::vector<LaneCurves>& curves, Progress& progress)
+              Outcome& outcome, std::vector<LaneCurves>& curves, std::vector<std::vector<IdleLane>>& idle,
+              Progress& progress)
       : sequence_(sequence),
         request_(request),
         plan_(plan),
         group_(group),
         outcome_(outcome),
         curves_(curves),
+        idle_(idle),
         progress_(progress),
         prompt_(sequence.prompt_length()),
         importance_rows_(importance_rows(sequence, request.importance)),
@@ -67,6 +69,7 @@ class GroupReplay {
     for (std::size_t first = sequence_.first_measured(); first < sequence_.length(); first += block)
       decode(first, std::min<std::size_t>(block, sequence_.length() - first));
     for (LaneMeasures& measures : measures_) measures.end();
+    note_unchanged();
     if (request_.decisions) record_decisions();
   }
 
@@ -182,6 +185,9 @@ class GroupReplay {
       const MeasuredCells cells = measured(lane);
       std::vector<double> w = importance(lane);
       measure_kept(plan_.segments, w, cells);
+      for (const MeasuredCell& measured : cells)
+        idle_[measured.cache->cell][lane_index(lane)].kept_ends =
+            kept_ends(measured.cache->residents.slots(), prompt_);
       curves_[lane_index(lane)].importance = std::move(w);
       measures_.emplace_back(rules_, tensors_, lane, cells);
       if (lane > 0 || !sequence_.source().has_output_weights()) continue;
@@ -229,6 +235,19 @@ class GroupReplay {
     progress_.advance(n * group_.n_lanes * sequence_.model().group());
   }
 
+  void note_unchanged() {
+    for (ReplayUnit& unit : units_)
+      for (const Cache& cache : unit.caches())
+        for (std::size_t lane = 0; cache.stored && lane < unit.n_lanes(); ++lane) {
+          const std::size_t at = unit.first_lane() + lane;
+          const auto row = [](const MatrixView& rows) {
+            return [rows](policy::Position position) { return rows.row(static_cast<std::size_t>(position)); };
+          };
+          idle_[cache.cell][lane_index(at)].unchanged =
+              is_unchanged(cache.stored->rows(), lane, row(tensors_.keys(at)), row(tensors_.values(at)));
+        }
+  }
+
   void record_decisions() {
     for (ReplayUnit& unit : units_)
       for (const Cache& cache : unit.caches()) {
@@ -245,6 +264,7 @@ class GroupReplay {
   const LaneGroup group_;
   Outcome& outcome_;
   std::vector<LaneCurves>& curves_;
+  std::vector<std::vector<IdleLane>>& idle_;
   Progress& progress_;
   const std::size_t prompt_, importance_rows_;
   const GroupTensors tensors_;
@@ -268,9 +288,9 @@ constexpr std::uint64_t kFutureFloats = 4;
 
 void replay_lane_group(const trace::Sequence& sequence, const Request& request, const Plan& plan,
                        LaneGroup group, Outcome& outcome, std::vector<LaneCurves>& curves,
-                       Progress& progress) {
+                       std::vector<std::vector<IdleLane>>& idle, Progress& progress) {
   progress.check();
-  GroupReplay(sequence, request, plan, group, outcome, curves, progress).run();
+  GroupReplay(sequence, request, plan, group, outcome, curves, idle, progress).run();
 }
 
 std::uint64_t group_work(const trace::Sequence& sequence, const Request& request, const Plan& plan,

@@ -14,16 +14,17 @@
 
 #include "sim/attention/group_tensors.hpp"
 #include "sim/replay/bounds.hpp"
+#include "sim/replay/idle_parts.hpp"
 #include "sim/replay/plan.hpp"
 #include "sim/replay/replay.hpp"
 
 namespace kvsim::sim {
 
-/// Fills outcome.cells[*].lanes (and resident intervals) and `curves` of the group's lanes, which the caller
-/// has sized. Advances `progress` by group_work().
+/// Fills outcome.cells[*].lanes (and resident intervals), `curves` and `idle` (by cell, then lane) of the
+/// group's lanes, which the caller has sized. Advances `progress` by group_work().
 void replay_lane_group(const trace::Sequence& sequence, const Request& request, const Plan& plan,
                        LaneGroup group, Outcome& outcome, std::vector<LaneCurves>& curves,
-                       Progress& progress);
+                       std::vector<std::vector<IdleLane>>& idle, Progress& progress);
 
 /// Returns the query rows that a group computes, prompt and decode: the unit of progress.
 std::uint64_t group_work(const trace::Sequence& sequence, const Request& request, const Plan& plan,

@@ -4,8 +4,10 @@
 #include <map>
 
 #include "sim/base/error.hpp"
+#include "sim/base/rng.hpp"
 #include "sim/feed/lane_budgets.hpp"
 #include "sim/replay/allocation_pass.hpp"
+#include "sim/replay/idle_parts.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -99,7 +101,8 @@ void check_crossing(const policy::Composition& composition, const PartGroup& gro
 /// Returns the cell's budget in tokens. Throws Error(usage) when it is below the policy's floor.
 std::size_t checked_budget(const trace::Sequence& sequence, const Cell& cell) {
   const std::size_t budget = budget_tokens(cell.budget, sequence, cell.composition);
-  check_floor(cell.composition, budget, "budget '" + cell.budget.text + "'");
+  if (budget < sequence.prompt_length())
+    check_floor(cell.composition, budget, "budget '" + cell.budget.text + "'");
   return budget;
 }
 
@@ -139,6 +142,14 @@ std::optional<Error> missing_queries(const trace::Sequence& sequence) {
                    std::string(sequence.first_query() < sequence.length()
                                    ? "; or cut at " + std::to_string(sequence.first_query()) + "."
                                    : "."));
+}
+
+std::uint64_t prompt_seed(const trace::Sequence& sequence, std::uint64_t seed) {
+  const std::vector<std::int32_t>& ids = sequence.source().header().token_id;
+  std::uint64_t digest = key_of("prompt");
+  for (std::uint64_t position = 0; position < sequence.prompt_length(); ++position)
+    digest = combine({digest, static_cast<std::uint64_t>(ids[sequence.token(position)])});
+  return combine({seed, digest});
 }
 
 policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
@@ -273,11 +284,16 @@ void split_budgets(const trace::Sequence& sequence, const Request& request,
     for (const std::size_t cell : eviction_group.cells) {
       try {
         const policy::Composition& composition = request.cells[cell].composition;
+        const std::size_t asked = plan.cells[cell].budget_tokens;
         std::vector<std::size_t>& budgets = plan.cells[cell].lane_budget;
         budgets = lane_budgets(
-            composition, shape, plan.cells[cell].budget_tokens,
+            composition, shape, asked,
             {allocation_pass.profiles(composition.allocation), allocation_pass.scores(composition.eviction),
              allocation_pass.losses(composition.eviction), request.tables});
+        if (composition.allocation.spec->name != "uniform" &&
+            !nothing_to_split(composition, shape.prompt, asked) &&
+            std::all_of(budgets.begin(), budgets.end(), [&](std::size_t b) { return b == asked; }))
+          plan.cells[cell].idle = idle_allocation(composition);
         std::replace(budgets.begin(), budgets.end(), policy::kNeverEvict, length);
         left.push_back(cell);
       } catch (const Error& error) {

@@ -40,6 +40,7 @@ struct Plan {
   static constexpr std::size_t kNone = ~std::size_t{0};
   struct CellPlan {
     std::string skipped;
+    std::string idle;  ///< an allocation that split nothing, in words
     std::size_t budget_tokens = 0;
     std::size_t representation = kNone;    ///< its number in representation_groups; kNone: none
     std::size_t selection = kNone;         ///< its number in selection_groups; kNone: none
@@ -55,6 +56,10 @@ struct Plan {
   std::vector<policy::Position> evidence;              ///< positions of evidence tokens, ascending
   std::vector<std::optional<PromptSegment>> segments;  ///< [prompt]
 };
+
+/// The seed of what is drawn for a prompt: of the run's seed and the tokens before the cut, so that replay
+/// and a running model draw alike for one prompt, and prompts do not share their luck.
+std::uint64_t prompt_seed(const trace::Sequence& sequence, std::uint64_t seed);
 
 /// Returns the unit of lanes [first_head, first_head + n_lanes) of a layer, as its policy sees it.
 policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,

@@ -6,10 +6,38 @@
 #include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/bounds.hpp"
 #include "sim/replay/group_replay.hpp"
+#include "sim/replay/idle_parts.hpp"
 #include "sim/replay/plan.hpp"
 
 namespace kvsim::sim {
+namespace {
+
+/// What `lanes` of a cell say, whose allocation has said something or nothing.
+std::vector<std::string> idle_of(const policy::Composition& composition, const std::string& allocation,
+                                 const CellOutcome& cell, std::span<const IdleLane> lanes) {
+  if (!cell.skipped.empty()) return {};
+  const bool stored = composition.representation && std::ranges::all_of(lanes, &IdleLane::unchanged);
+  const bool read =
+      composition.selection && std::ranges::all_of(cell.lanes, [](const LaneOutcome& lane) {
+        return lane.read && lane.read->loaded_tokens == static_cast<double>(lane.attended_tokens);
+      });
+  std::vector<std::string> idle{allocation, idle_scores(composition, lanes),
+                                stored ? idle_representation(composition) : "",
+                                read ? idle_selection(composition) : ""};
+  std::erase(idle, "");
+  return idle;
+}
+
+}  // namespace
+
 Outcome replay(const trace::Sequence& sequence, const Request& request, Progress& progress) {
+  IdleParts idle;
+  return replay(sequence, request, progress, idle);
+}
+
+Outcome replay(const trace::Sequence& sequence, const Request& asked, Progress& progress, IdleParts& idle) {
+  Request request = asked;
+  request.seed = prompt_seed(sequence, asked.seed);
   Workers workers(request.threads);
   const trace::Model& model = sequence.model();
   Plan plan = outline(sequence, request);
@@ -46,15 +74,20 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
     if (request.decisions) out.resident_intervals.resize(lanes);
   }
 
+  idle.assign(plan.cells.size(), {});
   if (plan.eviction_groups.empty()) return outcome;  // every cell is skipped
   // Every group writes only the outcomes of its own lanes, so the result does not depend on the order of
   // groups.
   std::vector<LaneCurves> curves(lanes);
+  std::vector<std::vector<IdleLane>> idle_lanes(plan.cells.size(), std::vector<IdleLane>(lanes));
   workers.run(groups.size(), [&](std::size_t i) {
     for (std::size_t soon = i; soon < std::min(i + 2, groups.size()); ++soon)
       will_replay(sequence, request, plan, groups[soon]);
-    replay_lane_group(sequence, request, plan, groups[i], outcome, curves, progress);
+    replay_lane_group(sequence, request, plan, groups[i], outcome, curves, idle_lanes, progress);
   });
+  for (std::size_t cell = 0; cell < plan.cells.size(); ++cell)
+    idle[cell] = idle_of(request.cells[cell].composition, plan.cells[cell].idle, outcome.cells[cell],
+                         idle_lanes[cell]);
   add_bounds(request, std::move(curves), outcome);
   return outcome;
 }

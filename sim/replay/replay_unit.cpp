@@ -21,14 +21,14 @@ void ReplayUnit::start(std::size_t cell, std::size_t budget, bool log) {
 }
 
 void ReplayUnit::store(Cache& cache, const policy::Representation& representation, bool observes,
-                       const policy::StorageShape& of_lane) {
+                       const policy::StorageShape& of_lane, const Token* again) {
   policy::StorageShape shape = of_lane;
   shape.n_lanes = n_lanes_;
   policy::CacheRows rows(shape, std::max(cache.most, cache.residents.slots().size()), length_);
   for (const policy::Position position : cache.residents.slots()) {
-    const auto at = static_cast<std::size_t>(position);
-    rows.join({}, position, tensors_->token_keys(first_lane_, n_lanes_, at),
-              tensors_->token_values(first_lane_, n_lanes_, at));
+    const Token held =
+        again && again->position == position ? *again : token(static_cast<std::size_t>(position));
+    rows.join({}, position, held.keys, held.values);
   }
   cache.stored = std::make_unique<StoredCache>(representation.codec(), observes, std::move(rows),
                                                GroupTensors::PromptView(*tensors_, first_lane_));

@@ -38,16 +38,15 @@ class ReplayUnit {
   /// Begins a cache for a cell. With `log`, its intervals are recorded for decisions.
   void start(std::size_t cell, std::size_t budget, bool log);
   /// From here on the numbers of the cache are what a codec of `representation`, which has seen the prompt,
-  /// makes of them. The prompt is over. `observes`: as StoredCache says.
+  /// makes of them. The prompt is over. `observes`: as StoredCache says. `again`: the last prompt token as a
+  /// running model has fed it again, if it has.
   void store(Cache& cache, const policy::Representation& representation, bool observes,
-             const policy::StorageShape& of_lane);
+             const policy::StorageShape& of_lane, const Token* again = nullptr);
   /// Admits the token at `position` to the cache. `step` is 0 within the prompt.
   void admit(Cache& cache, std::size_t position, std::uint32_t step) {
     driver_.admit(cache, token(position), step);
   }
-  void ask_again(Cache& cache, std::size_t position) {
-    driver_.ask_again(cache, static_cast<policy::Position>(position));
-  }
+  void ask_again(Cache& cache, std::size_t position) { driver_.ask_again(cache, token(position)); }
   /// Shows the decoder of the cache the step of the token that joined last. `rows` must cover its position if
   /// the policy needs decode rows.
   void attended(Cache& cache, std::size_t position, const RowBlock& rows);

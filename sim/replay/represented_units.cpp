@@ -45,12 +45,12 @@ void RepresentedUnits::pair(const ReplayUnit& unit, Cache& cache, std::size_t po
                      there.token_values(unit.first_lane(), unit.n_lanes(), position));
 }
 
-void RepresentedUnits::store(ReplayUnit& unit, Cache& cache, std::size_t cell) const {
+void RepresentedUnits::store(ReplayUnit& unit, Cache& cache, std::size_t cell, const Token* again) const {
   const std::size_t number = plan_->cells[cell].representation;
   if (number == Plan::kNone) return;
   policy::StorageShape of_lane = storage_shape(tensors_->sequence());
   of_lane.layer = tensors_->group().layer;
-  unit.store(cache, parts_.at(unit, number), parts_.group(number).needs.decode_rows, of_lane);
+  unit.store(cache, parts_.at(unit, number), parts_.group(number).needs.decode_rows, of_lane, again);
 }
 
 }  // namespace kvsim::sim

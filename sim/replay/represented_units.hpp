@@ -25,8 +25,8 @@ class RepresentedUnits {
   /// stores this layer alone.
   void pair(const ReplayUnit& unit, Cache& cache, std::size_t position) const;
   /// The prompt is over: from here on the numbers of a cache of `cell` are what a codec makes of them.
-  /// Nothing for a cell without a representation.
-  void store(ReplayUnit& unit, Cache& cache, std::size_t cell) const;
+  /// Nothing for a cell without a representation. `again`: as in ReplayUnit::store().
+  void store(ReplayUnit& unit, Cache& cache, std::size_t cell, const Token* again = nullptr) const;
 
  private:
   const Plan* plan_;

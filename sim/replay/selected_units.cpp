@@ -44,16 +44,18 @@ void SelectedUnits::with_tokens(const ReplayUnit& unit, const Cache& cache, cons
   use(policy::StoredTokens(cache.residents.slots(), lanes));
 }
 
-void SelectedUnits::begin(const ReplayUnit& unit, Cache& cache, std::size_t cell) const {
+void SelectedUnits::begin(const ReplayUnit& unit, Cache& cache, std::size_t cell,
+                          const policy::StoredTokens* tokens) const {
   const std::size_t number = plan_->cells[cell].selection;
   if (number == Plan::kNone) return;
   const policy::Selection& selection = parts_.at(unit, number);
   const GroupTensors& tensors = tensors_of(selection.leader());
   cache.reads = std::make_unique<SelectedReads>(parts_.group(number).part->spec->name, selection.selector(),
                                                 unit.n_lanes(), tensors_->sequence().model().group());
-  with_tokens(unit, cache, tensors, [&](const policy::StoredTokens& tokens) {
-    cache.reads->begin(GroupTensors::PromptView(tensors, unit.first_lane()), tokens);
-  });
+  const GroupTensors::PromptView prompt(tensors, unit.first_lane());
+  if (tokens) return cache.reads->begin(prompt, *tokens);
+  with_tokens(unit, cache, tensors,
+              [&](const policy::StoredTokens& recorded) { cache.reads->begin(prompt, recorded); });
 }
 
 void SelectedUnits::select(const ReplayUnit& unit, Cache& cache, std::size_t position,

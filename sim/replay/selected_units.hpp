@@ -22,8 +22,10 @@ class SelectedUnits {
   /// The layer that chooses for the unit's in `cell`; none for most cells.
   std::optional<int> leader(const ReplayUnit& unit, std::size_t cell) const;
   /// The prompt is over, and codecs have begun: from here on the queries of a cache of `cell` read what a
-  /// selector names. Nothing for a cell without a selection.
-  void begin(const ReplayUnit& unit, Cache& cache, std::size_t cell) const;
+  /// selector names. Nothing for a cell without a selection. `tokens`: what the cache holds, where it is not
+  /// what was recorded.
+  void begin(const ReplayUnit& unit, Cache& cache, std::size_t cell,
+             const policy::StoredTokens* tokens = nullptr) const;
   /// Chooses what the queries at `position` read of the cache, if it has a selector. `rows` covers the
   /// position.
   void select(const ReplayUnit& unit, Cache& cache, std::size_t position, const RowBlock& rows) const;

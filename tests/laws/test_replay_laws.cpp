@@ -1,6 +1,7 @@
 // Laws that hold on every trace, whatever its numbers.
 #include <catch2/catch.hpp>
 
+#include "sim/replay/idle_parts.hpp"
 #include "tests/support/every_eviction.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/study.hpp"
@@ -47,6 +48,70 @@ TEST_CASE("full loses nothing, exactly") {
     CHECK(lane.output_error == 0);
     CHECK(lane.importance_kept == Approx(lane.importance));
     CHECK(lane.kept_tokens == 300);
+  }
+}
+
+TEST_CASE(
+    "a budget of the prompt keeps all of it under every policy, and is full where nothing leaves later") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 18, .decode = 9, .output_weights = true});
+  std::vector<std::string> policies = test::every_eviction();
+  for (const std::string& text : test::every_allocation("snapkv")) policies.push_back(text);
+  policies.push_back("full");
+  for (const char* budget : {"100%", "18", "20"}) {
+    const sim::Request request = test::request_of(policies, {budget});
+    const sim::Outcome outcome = test::run(trace, request);
+    std::size_t as_full = 0;
+    for (std::size_t i = 0; i < outcome.cells.size(); ++i) {
+      const policy::Composition& composition = request.cells[i].composition;
+      const sim::CellOutcome& cell = outcome.cells[i];
+      CAPTURE(composition.params, budget, cell.skipped);
+      // A trace without tables, and one that does not know what its tokens are, lack what these read.
+      if (!cell.skipped.empty()) {
+        CHECK(cell.skipped.find("whatever their score") == std::string::npos);
+        continue;
+      }
+      if (composition.eviction.spec->own_budget || composition.allocation.own_total()) continue;
+      bool appends = true;
+      for (const sim::LaneOutcome& lane : cell.lanes) {
+        CHECK(lane.kept_tokens == 18);
+        appends = appends && lane.held_at_end == 27;
+      }
+      if (!appends) continue;
+      ++as_full;
+      for (const sim::LaneOutcome& lane : cell.lanes) CHECK(lane.attention_loss == 0);
+    }
+    CHECK(as_full > 20);
+  }
+}
+
+TEST_CASE("parts that change nothing are told, and others are not") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 60, .decode = 9});
+  const std::pair<std::string, std::string> cells[] = {
+      {"tova+adakv", "adakv gave every lane the same, as if it were not there: tova keeps one set per layer"},
+      {"tova(unit=lane)+adakv", ""},
+      {"h2o", ""},
+      {"full+kivi(group=4)", "kivi changed no number"},  // 69 tokens, of which 128 are exact
+      {"full+kivi(group=4,residual=8)", ""},
+      {"snapkv(window=4)+quest(read=100)", "quest left nothing out"},
+      {"snapkv(window=4)+quest(read=4,page=2,dense=0)", ""},
+      {"lagkv(lag=16)", "lagkv kept the first 4 tokens of the prompt and its last ones in every lane"},
+      {"lagkv(lag=4)", ""},
+      {"streaming_llm", ""},
+      {"snapkv(window=4)+compensation", ""},
+      {"snapkv(window=4)+d2o_merge(gate=fixed,tau=-1)", ""},
+  };
+  for (const auto& [text, told] : cells) {
+    sim::IdleParts idle;
+    Progress progress;
+    const sim::Outcome outcome =
+        sim::replay(trace::Sequence(trace), test::request_of({text}, {"12"}), progress, idle);
+    CAPTURE(text, outcome.cells[0].skipped);
+    REQUIRE(outcome.cells[0].skipped.empty());
+    std::string all;
+    for (const std::string& part : idle[0]) all += part;
+    CAPTURE(all);
+    CHECK(all.empty() == told.empty());
+    CHECK(all.find(told) != std::string::npos);
   }
 }
 

@@ -1,8 +1,10 @@
 // kvsim evaluate: what the model answers when its cache is the policy's.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <span>
 
 #include "analysis/loop/context_turns.hpp"
@@ -132,6 +134,28 @@ void tell_skipped(const analysis::Records& records) {
   }
 }
 
+/// Parts of policies that changed nothing, each once; of how many prompts, where not of all.
+void tell_idle(const analysis::Records& records) {
+  const auto field = [&](const std::vector<analysis::Value>& row, const char* key) {
+    return analysis::text(row[records.column(key)]);
+  };
+  std::map<std::string, std::map<std::string, std::set<std::string>>> prompts;  // by cell, then text
+  std::map<std::string, std::set<std::string>> all;
+  for (const std::vector<analysis::Value>& row : records.rows) {
+    const std::string cell =
+        field(row, "policy") + " at " + field(row, "budget") + ", cut " + field(row, "cut");
+    all[cell].insert(field(row, "item"));
+    if (const std::string told = field(row, "idle"); !told.empty())
+      prompts[cell][told].insert(field(row, "item"));
+  }
+  for (const auto& [cell, texts] : prompts)
+    for (const auto& [told, of] : texts)
+      note(cell + ": " + told +
+           (of.size() == all[cell].size() ? ""
+                                          : " (" + std::to_string(of.size()) + " of " +
+                                                std::to_string(all[cell].size()) + " prompts)"));
+}
+
 /// Where decisions go: one file of one prompt at one cut, as those of a replay.
 void check_decisions(const Options& options, std::size_t items, std::size_t cuts) {
   if (options.decisions.empty()) return;
@@ -216,6 +240,7 @@ void run_evaluate(const Options& options) {
   }
   tell_skipped(document.records);
   if (evaluation.scope != analysis::AnswerScope::answer) return output.commit(document);
+  if (!options.quiet) tell_idle(document.records);
   const std::vector<std::string> unranked = analysis::unranked_notes(document.records, options.least_full);
   if (format == analysis::Format::table) {
     document.notes = {

@@ -12,6 +12,7 @@
 #include "analysis/results/rows.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/replay/decisions.hpp"
+#include "sim/replay/idle_parts.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tools/commands/command.hpp"
@@ -180,13 +181,18 @@ std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies
     const ChosenSequence& study = studies[i];
     Progress progress;
     sim::Outcome outcome;
+    sim::IdleParts idle;
     {
       const std::shared_ptr<void> shown = front_end().follow(progress, study.name, options.quiet);
       const sim::TableFiles tables(study.sequence);
       sim::Request with_files = request;
       with_files.tables = &tables;
-      outcome = sim::replay(study.sequence, with_files, progress);
+      outcome = sim::replay(study.sequence, with_files, progress, idle);
     }
+    for (std::size_t cell = 0; cell < idle.size() && !options.quiet; ++cell)
+      for (const std::string& told : idle[cell])
+        note(study.name + ": " + request.cells[cell].composition.name + " at " +
+             request.cells[cell].budget.text + ": " + told);
     study.source->require_unchanged();
     std::vector<analysis::Row> made = analysis::make_rows(study.name, request, outcome, scope);
     pricing.add_to(made, i, study.name, request, outcome);

@@ -47,6 +47,13 @@ TEST_CASE("a lane that is allocated its whole prompt gets a budget that exceeds 
   CHECK(split({policy::kNeverEvict, 20}, 130, true) == Tokens{policy::kNeverEvict, 20});
 }
 
+TEST_CASE("a budget that covers the prompt drops nothing, whatever a policy always keeps") {
+  CHECK(composition("snapkv").floor() == 32);
+  CHECK(lane_budgets(composition("snapkv"), {2, 1, 18}, 18, {}) == Tokens{32, 32});
+  CHECK(lane_budgets(composition("snapkv"), {2, 1, 18}, 40, {}) == Tokens{40, 40});
+  CHECK(lane_budgets(composition("snapkv+pyramid"), {2, 1, 18}, 18, {}) == Tokens{32, 32});
+}
+
 TEST_CASE("an allocation that breaks its contract is a bug that names it") {
   using Catch::Contains;
   CHECK_THROWS_WITH(split({60}, 40), Contains("allocation 'told' gave budgets to 1 lanes"));

@@ -55,6 +55,9 @@ struct Driven {
   void admit(Position position) {
     driver.admit(cache(), {.position = position, .keys = {}, .values = {}, .queries = {}}, 1);
   }
+  void ask_again(Position position) {
+    driver.ask_again(cache(), {.position = position, .keys = {}, .values = {}, .queries = {}});
+  }
   UnitDriver<IndexStore>::Cache& cache() { return driver.caches().front(); }
   Positions slots() { return {cache().residents.slots().begin(), cache().residents.slots().end()}; }
 
@@ -104,7 +107,7 @@ TEST_CASE("without a decoder, generated tokens are appended") {
 TEST_CASE("a repeated step of the last prompt token attends its own key and evicts nothing") {
   Driven evicted({0, 3}, Slots{0});
   evicted.start(2);
-  evicted.driver.ask_again(evicted.cache(), 4);
+  evicted.ask_again(4);
   CHECK(Positions(evicted.cache().attended.begin(), evicted.cache().attended.end()) == Positions{0, 3, 4});
   CHECK_FALSE(evicted.cache().own_is_resident);
   CHECK(evicted.cache().attends(4));
@@ -114,7 +117,7 @@ TEST_CASE("a repeated step of the last prompt token attends its own key and evic
 
   Driven kept({3, 4}, Slots{0});
   kept.start(2);
-  kept.driver.ask_again(kept.cache(), 4);
+  kept.ask_again(4);
   CHECK(kept.cache().own_is_resident);
   CHECK(Positions(kept.cache().attended.begin(), kept.cache().attended.end()) == Positions{3, 4});
 }

@@ -69,6 +69,19 @@ TEST_CASE("policies are in order of their answers, then of their KL, at each cut
   CHECK(unranked_notes(made.rows).empty());
 }
 
+TEST_CASE("a mean over fewer prompts than others says which it lacks") {
+  MadeRows made;
+  made.policy("all", {1, 0, 1}, {1, 1, 1}, 1);
+  made.policy("some", {1, 0}, {1, 1}, 1);
+  const Records summary = answer_summary(made.rows);
+  const std::size_t without = summary.column("without");
+  for (const auto& row : summary.rows) {
+    const bool some = text(row[summary.column("policy")]) == "some";
+    CHECK(row[summary.column("items")] == Value(std::uint64_t{some ? 2U : 3U}));
+    CHECK(row[without] == (some ? Value(std::string("item 2")) : Value()));
+  }
+}
+
 TEST_CASE("a workload that the full cache does not answer is not ranked") {
   MadeRows made;
   made.policy("none", {0, 0, 0, 0}, {1, 1, 0, 1}, 2);

@@ -1,6 +1,9 @@
 // Laws of the closed loop on the golden checkpoints: what it must equal, and what it must not depend on.
 #include <catch2/catch.hpp>
+#include <map>
+#include <mutex>
 
+#include "policies/api/renewing.hpp"
 #include "sim/base/error.hpp"
 #include "sim/loop/slot_rows.hpp"
 #include "sim/replay/budget.hpp"
@@ -25,6 +28,48 @@ std::vector<std::int32_t> after_cut(const std::vector<ResidentInterval>& interva
     if (interval.first == 0) out.push_back(interval.position);
   return out;
 }
+
+/// Keeps the newest tokens and writes down the keys that come again.
+struct Renewals {
+  std::mutex mutex{};
+  std::map<std::pair<int, int>, std::vector<std::vector<float>>> keys{};  ///< by layer and KV head
+};
+
+class RenewedDecoder final : public policy::Decoder, public policy::Renewing {
+ public:
+  RenewedDecoder(const policy::CacheUnit& unit, Renewals& seen) : unit_(unit), seen_(&seen) {}
+  void evict(const policy::Arrival& arrival, std::vector<std::size_t>& victims) override {
+    if (arrival.full) victims.push_back(0);
+  }
+  void renew(const policy::Step& step) override {
+    CHECK(step.slots[step.own_slot] == step.position);
+    const std::lock_guard lock(seen_->mutex);
+    const std::span<const float> key = step.keys.row(0);
+    seen_->keys[{unit_.layer, unit_.first_kv_head}].emplace_back(key.begin(), key.end());
+  }
+
+ private:
+  policy::CacheUnit unit_;
+  Renewals* seen_;
+};
+
+class RenewedEviction final : public policy::Eviction {
+ public:
+  RenewedEviction(const policy::CacheUnit& unit, Renewals& seen) : unit_(unit), seen_(&seen) {}
+  void finish_prompt(const policy::Prompt& prompt) override { prompt_ = prompt.length(); }
+  policy::Start start(std::size_t budget) const override {
+    policy::Start out;
+    for (std::size_t i = prompt_ - std::min(budget, prompt_); i < prompt_; ++i)
+      out.keep.push_back(static_cast<policy::Position>(i));
+    out.decoder = std::make_unique<RenewedDecoder>(unit_, *seen_);
+    return out;
+  }
+
+ private:
+  policy::CacheUnit unit_;
+  Renewals* seen_;
+  std::size_t prompt_ = 0;
+};
 
 const std::vector<trace::Cut> kCuts = {{}, {trace::Cut::At::position, 9}};
 const std::vector<std::string> kPolicies = {"h2o",           "snapkv(window=4)",         "tova",    "keydiff",
@@ -169,6 +214,101 @@ TEST_CASE("prompt-ranked policies hold what replay holds after the cut, and in l
       }
     }
   }
+}
+
+TEST_CASE(
+    "the last prompt token, fed again, is stored, indexed and scored as it has come, whatever stores it") {
+  // Stored as it comes, a row is the row that a cache without a representation reads.
+  for (const char* variant : {"llama_rope_llama3", "qwen3_qk_norm"}) {
+    Place place(variant);
+    for (const std::string eviction :
+         {"snapkv(window=4)", "streaming_llm", "keydiff(window=1)", "h2o", "full"})
+      for (const std::string selection : {"", "+quest(read=4,page=2,dense=0)"}) {
+        const LoopOutcome outcome =
+            place.run({eviction + selection, eviction + "+scalar(bits=16)" + selection}, {"7"});
+        CAPTURE(variant, eviction, selection, outcome.cells[1].skipped);
+        REQUIRE(outcome.cells[1].skipped.empty());
+        for (std::size_t mode = 0; mode < 2; ++mode)
+          CHECK(same(outcome.cells[0].modes[mode], outcome.cells[1].modes[mode]));
+      }
+  }
+}
+
+TEST_CASE("a decoder hears of the last prompt token's new key where the question is known, and there alone") {
+  Place place("llama_rope_llama3");
+  Renewals seen;
+  const policy::PolicySpec spec{.name = "renewed",
+                                .make_eviction = [&](const policy::Params&, const policy::CacheUnit& unit) {
+                                  return std::make_unique<RenewedEviction>(unit, seen);
+                                }};
+  LoopRequest request = Place::request({"window"}, {"6"});
+  request.cells[0].composition.eviction = policy::Part{&spec, {}};
+  request.modes = {LoopMode::teacher};
+  place.run(request, {trace::Cut::At::position, 9});
+  CHECK(seen.keys.empty());
+  place.run(request, {});
+  const trace::Model& model = place.trace.header().model;
+  CHECK(seen.keys.size() == std::size_t{model.n_layers} * model.n_kv_heads);
+  double moved = 0;
+  for (const auto& [of, keys] : seen.keys) {
+    REQUIRE(keys.size() == 1);
+    const auto [layer, head] = of;
+    const std::span<const float> dense =
+        place.trace
+            .rows(trace::Tensor::key, static_cast<std::uint32_t>(layer), static_cast<std::uint32_t>(head))
+            .subspan((place.prompt.ids.size() - 1) * model.head_dim, model.head_dim);
+    double squares = 0;
+    for (std::size_t c = 0; c < dense.size(); ++c)
+      squares += std::pow(static_cast<double>(keys[0][c]) - static_cast<double>(dense[c]), 2);
+    if (layer == 0) CHECK(squares < 1e-8);  // the token alone makes it
+    moved += squares;
+  }
+  CHECK(moved > 1e-4);
+}
+
+TEST_CASE("parts that change nothing are told in the loop, and others are not") {
+  Place place("llama_rope_llama3");
+  const std::pair<std::string, std::string> cells[] = {
+      {"tova+adakv", "adakv gave every lane the same"},
+      {"l2_norm+adakv", ""},
+      {"full+kivi(group=4)", "kivi changed no number"},
+      {"full+kivi(group=4,residual=8)", ""},
+      {"snapkv(window=4)+quest(read=100)", "quest left nothing out"},
+      {"snapkv(window=4)+quest(read=4,page=2,dense=0)", ""},
+      {"lagkv(lag=8,sinks=2)", "lagkv kept the first 2 tokens"},
+      {"streaming_llm", ""},
+      {"snapkv(window=4)+compensation", ""},
+  };
+  for (const trace::Cut& cut : kCuts)
+    for (const auto& [text, told] : cells) {
+      const LoopOutcome outcome = place.run({text}, {"7"}, cut);
+      CAPTURE(text, outcome.cells[0].skipped);
+      REQUIRE(outcome.cells[0].skipped.empty());
+      std::string all;
+      for (const std::string& idle : outcome.cells[0].idle) all += idle;
+      CAPTURE(cut.text(), all);
+      CHECK(all.empty() == told.empty());
+      CHECK(all.find(told) != std::string::npos);
+    }
+}
+
+TEST_CASE("prompts do not share their luck, and one prompt has the same in every run") {
+  Place one("llama_rope_llama3"), other("llama_rope_llama3");
+  std::swap(other.prompt.ids.front(), other.prompt.ids.back());
+  REQUIRE(one.prompt.ids != other.prompt.ids);
+  other.trace = other.read();
+  const auto kept = [](Place& place, std::uint64_t seed) {
+    LoopRequest request = Place::request({"random"}, {"6"});
+    request.decisions = true;
+    request.seed = seed;
+    const LoopOutcome outcome = place.run(request, {});
+    std::vector<std::vector<std::int32_t>> out;
+    for (const auto& lane : outcome.cells[0].modes[0].resident_intervals) out.push_back(after_cut(lane));
+    return out;
+  };
+  CHECK(kept(one, 3) == kept(one, 3));
+  CHECK(kept(one, 3) != kept(one, 4));
+  CHECK(kept(one, 3) != kept(other, 3));
 }
 
 TEST_CASE("a cache of the prompt's size loses something once it must evict") {

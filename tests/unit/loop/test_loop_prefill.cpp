@@ -128,6 +128,22 @@ TEST_CASE("what is kept of chunks, where that is known") {
   }
 }
 
+TEST_CASE("a lane holds its budget and one chunk at most while the prompt comes, and says so") {
+  Place place("llama_rope_llama3");
+  const trace::Cut cut{trace::Cut::At::position, 22};
+  const std::vector<std::string> policies = {"snapkv(window=2)+pyramid", "h2o", "tova"};
+  for (const std::uint64_t tokens : {1, 4, 5}) {
+    const LoopOutcome outcome = chunked(place, policies, {"6"}, tokens, cut);
+    for (const LoopCell& cell : outcome.cells) {
+      REQUIRE(cell.skipped.empty());
+      REQUIRE(cell.chunk_peaks.size() == cell.modes[0].resident_intervals.size());
+      for (std::size_t lane = 0; lane < cell.chunk_peaks.size(); ++lane)
+        CHECK(cell.chunk_peaks[lane] == after_cut(cell.modes[0].resident_intervals[lane]).size() + tokens);
+    }
+  }
+  for (const LoopCell& cell : chunked(place, policies, {"6"}, 0, cut).cells) CHECK(cell.chunk_peaks.empty());
+}
+
 TEST_CASE("cells that process the prompt themselves depend neither on the others nor on threads") {
   Place place("llama_rope_llama3");
   const std::vector<std::string> policies = {"h2o(prompt=stream)", "snapkv(window=4)", "keydiff", "full"};

@@ -1,6 +1,7 @@
 // Keeps values of large norm.
 #include <cmath>
 
+#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/cost_terms.hpp"
 
@@ -13,9 +14,10 @@ double norm(std::span<const float> value) {
   return std::sqrt(squares);
 }
 
-struct ValueNormDecoder final : ScoredDecoder {
+struct ValueNormDecoder final : ScoredDecoder, Renewing {
   using ScoredDecoder::ScoredDecoder;
   void observe(const Step& step) override { admit(step, norm(step.values.row(0))); }
+  void renew(const Step& step) override { observe(step); }  // its value has come anew
 };
 
 class ValueNorm final : public ScoredEviction {

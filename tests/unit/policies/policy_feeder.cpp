@@ -204,6 +204,12 @@ Fed feed(const Composition& composition, const Run& run, std::size_t budget, con
   }
   const Driver::Cache& cache = driver.start(0, budget, run.length(), false);
   for (std::size_t position = 0; streams && position < run.prompt; ++position) arrive(driver, run, position);
+  if (feeding.again) {
+    const OwnRows keys(feeding.again->keys, run.prompt - 1, kHeadDim),
+        values(feeding.again->values, run.prompt - 1, kValueDim);
+    driver.ask_again(driver.caches().front(),
+                     {static_cast<Position>(run.prompt - 1), keys.view(), values.view(), {}, 0});
+  }
   Fed out;
   out.kept = sorted(cache.residents.slots());
   for (std::size_t position = run.prompt; position < run.length(); ++position)

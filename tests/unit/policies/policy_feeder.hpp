@@ -55,6 +55,8 @@ struct Feeding {
   bool every_row = false;      ///< also deliver rows not asked for, as when another policy shares the pass
   bool columns = false;  ///< deliver column sums of all rows first, then only the rows needed beside them
   bool last_row_again = false;  ///< oracles get the last prompt row as the first step
+  /// The last prompt token comes again, with this run's key and value.
+  const Run* again = nullptr;
 };
 
 /// Passes the rows that `observer` asks for, then the finished prompt.

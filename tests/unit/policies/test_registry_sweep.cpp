@@ -64,6 +64,43 @@ TEST_CASE("neither the cut into blocks nor rows that another policy asks for cha
   }
 }
 
+TEST_CASE(
+    "the last prompt token that comes again with another key and value is as if the prompt had held those") {
+  std::set<std::string> changed;
+  std::vector<std::string> policies = kvsim::test::every_eviction();
+  for (const char* wrapped :
+       {"kvcrush(base=keydiff)", "kvcrush(base=keydiff,bits=kv_head)", "vatp(base=l2_norm)"})
+    policies.push_back(wrapped);
+  for (const std::string& policy : policies) {
+    const Composition composition = parse_composition(policy, builtin());
+    if (composition.eviction.spec->make_oracle) continue;
+    const Shape shape{.prompt = 45, .decode = 40, .n_lanes = composition.layer_unit() ? 2 : 1, .group = 2};
+    for (const std::uint64_t seed : {21U, 22U, 23U}) {
+      const Run before = random_run(shape, seed), other = random_run(shape, seed + 100);
+      Run after = before;
+      for (auto of : {&Run::keys, &Run::values})
+        for (std::size_t lane = 0; lane < (before.*of).size(); ++lane) {
+          const std::size_t dim = (before.*of)[lane].size() / before.length();
+          for (std::size_t c = (shape.prompt - 1) * dim; c < shape.prompt * dim; ++c)
+            (after.*of)[lane][c] = 3 * (other.*of)[lane][c];
+        }
+      // With a budget of the prompt it is held whole, whatever was ranked.
+      const std::size_t budget = std::max(composition.floor(), shape.prompt);
+      CAPTURE(policy, seed);
+      const Fed expected = feed(composition, after, budget);
+      CHECK(feed(composition, before, budget, {.again = &after}).held == expected.held);
+      CHECK(feed(composition, before, budget, {.again = &before}).held ==
+            feed(composition, before, budget).held);
+      if (feed(composition, before, budget).held != expected.held) changed.insert(policy);
+    }
+  }
+  for (const char* policy :
+       {"keydiff", "l2_norm", "vatp", "q_hitter", "hashevict", "kvcrush(base=keydiff)"}) {
+    INFO(policy);
+    CHECK(changed.contains(policy));
+  }
+}
+
 TEST_CASE("column sums stand in for rows without changing a decision, where a policy says so") {
   std::set<std::string> served;
   for (const std::string& policy : kvsim::test::every_eviction()) {

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
+#include "sim/replay/plan.hpp"
 #include "tests/support/every_eviction.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
@@ -64,8 +65,9 @@ void compare(const test::TraceShape& shape, const std::vector<std::string>& budg
       std::vector<test::SlowLane> lanes;
       for (std::uint32_t head = 0; head < shape.kv_heads; head += n) {
         const std::size_t first = layer * shape.kv_heads + head;
-        const auto expected = test::slow_unit(sequence, composition.eviction, layer, head, n,
-                                              cell.lanes[first].budget_tokens, request.seed, request.peak);
+        const auto expected =
+            test::slow_unit(sequence, composition.eviction, layer, head, n, cell.lanes[first].budget_tokens,
+                            sim::prompt_seed(sequence, request.seed), request.peak);
         lanes.insert(lanes.end(), expected.begin(), expected.end());
         for (std::size_t lane = 0; lane < n; ++lane) {
           const sim::LaneOutcome& got = cell.lanes[first + lane];

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
+#include "sim/replay/plan.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 #include "tests/support/study.hpp"
@@ -209,8 +210,9 @@ void compare(const test::TraceShape& shape, const trace::Cut& cut = {}) {
       for (std::uint32_t layer = 0; layer < shape.layers; ++layer)
         for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
           const sim::LaneOutcome& got = outcome.cells[0].lanes[layer * shape.kv_heads + head];
-          const SlowReads expected = slow_lane(sequence, request.cells[0].composition.eviction, choice, layer,
-                                               head, got.budget_tokens, request.seed);
+          const SlowReads expected =
+              slow_lane(sequence, request.cells[0].composition.eviction, choice, layer, head,
+                        got.budget_tokens, sim::prompt_seed(sequence, request.seed));
           CAPTURE(eviction, selection, layer, head);
           REQUIRE(got.read);
           CHECK(got.held_at_end == expected.held);

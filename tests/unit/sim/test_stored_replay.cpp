@@ -4,6 +4,7 @@
 #include <list>
 
 #include "sim/base/error.hpp"
+#include "sim/replay/plan.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 #include "tests/support/study.hpp"
@@ -257,8 +258,9 @@ void compare(const test::TraceShape& shape, const trace::Cut& cut = {}) {
       for (std::uint32_t layer = 0; layer < shape.layers; ++layer)
         for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
           const sim::LaneOutcome& got = outcome.cells[0].lanes[layer * shape.kv_heads + head];
-          const SlowStored expected = slow_lane(sequence, composition.eviction, code.keys, code.values, layer,
-                                                head, got.budget_tokens, request.seed);
+          const SlowStored expected =
+              slow_lane(sequence, composition.eviction, code.keys, code.values, layer, head,
+                        got.budget_tokens, sim::prompt_seed(sequence, request.seed));
           CAPTURE(composition.name, code.text, layer, head);
           REQUIRE(got.stored);
           CHECK(got.held_at_end == expected.held);

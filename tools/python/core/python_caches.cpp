@@ -211,6 +211,9 @@ class LoopCaches {
     });
     return out;
   }
+  void ask_again(std::size_t layer, Position position, const TokenRows& keys, const TokenRows& values) {
+    asked_->run([&] { caches_->ask_again(layer, {position, view(keys), view(values), {}, 0}); });
+  }
   void attended(std::size_t layer, const std::optional<Numbers>& weights) {
     asked_->run([&] {
       caches_->attended(layer, token_,
@@ -264,6 +267,8 @@ void bind_caches(nb::module_& module) {
       .def("admit", &LoopCaches::admit, nb::arg("layer"), nb::arg("position"), nb::arg("keys").none(),
            nb::arg("values").none(), nb::arg("queries").none(), nb::arg("flags"),
            "Per unit (first KV head, KV heads, the token's slot, slots that leave)")
+      .def("ask_again", &LoopCaches::ask_again, nb::arg("layer"), nb::arg("position"), nb::arg("keys"),
+           nb::arg("values"), "The prompt's last token with its new keys and values")
       .def("attended", &LoopCaches::attended, nb::arg("layer"), nb::arg("weights").none());
 }
 

@@ -405,6 +405,8 @@ class Cache(_OneSequence):
         the slots."""
         slots, grouped = self._slots[layer], self._grouped(query)
         scale, window = self._seen(layer)
+        if self._decides.decodes(layer):
+            self._decides.ask_again(layer, self.length, _host(key[:, 0]), _host(value[:, 0]))
         missing = []
         for head, positions in enumerate(self.kept(layer)):
             slot = np.flatnonzero(positions == self.length)
