@@ -13,6 +13,7 @@
 #include "tools/commands/run_command.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/printing/terminal_front_end.hpp"
+#include "tools/printing/visible_text.hpp"
 #include "tools/signals.hpp"
 
 namespace kvsim::tools {
@@ -30,7 +31,7 @@ void occupy_standard_descriptors() {
 
 /// An error without a text is one that another process tells.
 int fail(ErrorKind kind, const std::string& message) {
-  if (!message.empty()) std::cerr << "kvsim: " << message << std::endl;
+  if (!message.empty()) std::cerr << "kvsim: " << visible(message) << std::endl;
   return static_cast<int>(kind);
 }
 

@@ -330,7 +330,8 @@ std::string described(const cost::Model& model) {
   return model.name + ": " + rounded_text(parameters / (small ? 1e6 : 1e9), 2) +
          (small ? " million" : " billion") + " parameters, " + std::to_string(model.layers) + " layers, " +
          std::to_string(model.query_heads) + " query and " + std::to_string(model.kv_heads) +
-         " KV heads of " + std::to_string(model.head_dim);
+         " KV heads of " + std::to_string(model.head_dim) +
+         (model.remarks.empty() ? "" : " (" + model.remarks + ")");
 }
 
 std::string described(const cost::Machine& machine) {

@@ -91,7 +91,9 @@ std::string unique_names(const std::string& svg, const std::string& prefix) {
   for (std::size_t at = 0; at < svg.size();) {
     const std::size_t begin = std::min(svg.find('<', at), svg.size());
     const std::size_t end = std::min(svg.find('>', begin), svg.size() - 1) + 1;
-    out += svg.substr(at, begin - at);
+    std::string text = svg.substr(at, begin - at);
+    replace_all(text, "]]>", "]]&gt;");  // gnuplot leaves > alone, and this ends a section of CDATA
+    out += text;
     if (begin < svg.size()) out += unique_tag(svg.substr(begin, end - begin), prefix, fonts);
     at = end;
   }

@@ -12,15 +12,20 @@
 namespace kvsim::analysis {
 namespace {
 
+/// right; where no workload is ranked by it, kept, of enough items.
+const Metric& metric_of(const Records& means) {
+  return answer_metric(rows_where(means, {{"metric", "right"}}).empty() ? "kept" : "right");
+}
+
 /// Curves of one cut, from the means and their intervals.
 class AccuracyCurves {
  public:
   AccuracyCurves(const AnswerView& answers, const Records& means, const FigureChoice& choice)
-      : answers_(answers), choice_(choice) {
+      : answers_(answers), choice_(choice), metric_(metric_of(means)) {
     const TableColumn budget(means, "budget"), policy(means, "policy"), role(means, "role"),
         traces(means, "traces"), mean(means, "mean"), low(means, "low"), high(means, "high");
     for (const std::size_t row : rows_where(
-             means, {{"metric", "right"}, {"cut", answers.cut()}, {"workload", one_workload(choice)}})) {
+             means, {{"metric", metric_.key}, {"cut", answers.cut()}, {"workload", one_workload(choice)}})) {
       if (role.text(row) == "own_budget" && !is_compared(policy.text(row), role.text(row))) continue;
       Series& series = curves_[policy.text(row)];
       series.label = policy.text(row);
@@ -33,6 +38,7 @@ class AccuracyCurves {
       levels_ = levels_ || role.text(row) == "own_budget";
       items_ = std::max(items_, static_cast<std::uint64_t>(traces.number(row).value_or(0)));
     }
+    if (&metric_ == &answer_metric("kept") && items_ < kLeastAnswered) curves_.clear();
     for (auto& [label, series] : curves_)
       std::sort(series.points.begin(), series.points.end(),
                 [](const Point& a, const Point& b) { return a.x < b.x; });
@@ -44,7 +50,7 @@ class AccuracyCurves {
 
   Chart chart(const std::vector<std::string>& named) const {
     Chart chart{.x = answers_.view().budget_axis(),
-                .y = {.label = "items answered right", .low = 0, .high = 1, .percent = true}};
+                .y = {.label = y_label(), .low = 0, .high = 1, .percent = true}};
     for (std::size_t i = 0; i < named.size(); ++i) {
       const auto found = curves_.find(named[i]);
       if (found == curves_.end()) continue;
@@ -62,6 +68,9 @@ class AccuracyCurves {
   }
 
  private:
+  std::string y_label() const {
+    return std::string_view(metric_.key) == "right" ? "items answered right" : metric_.label;
+  }
   /// Share of the items of these curves that the full cache answers right.
   std::optional<double> full_accuracy_of() const {
     FullAnswers all;
@@ -83,6 +92,7 @@ class AccuracyCurves {
 
   const AnswerView& answers_;
   const FigureChoice& choice_;
+  const Metric& metric_;
   std::map<std::string, Series> curves_{};
   std::uint64_t items_ = 0;
   bool levels_ = false;
@@ -96,6 +106,7 @@ bool several_turns(const Records& answers) {
 std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked) {
   const Records* means = tables.find("means");
   if (means == nullptr) return {};
+  const Metric& metric = metric_of(*means);
   FigureChoice choice = asked;
   choice.trace.clear();  // means are over items
   const std::vector<AnswerView> views = answer_views(tables, choice);
@@ -119,14 +130,18 @@ std::vector<Figure> build(const FigureTables& tables, const FigureChoice& asked)
   if (figure.panels.empty()) return {};
   figure.data = figure_data(
       figure,
-      {.panel = figure.panels.size() > 1 ? "cut" : "", .series = "policy", .x = "budget", .y = "right"});
+      {.panel = figure.panels.size() > 1 ? "cut" : "", .series = "policy", .x = "budget", .y = metric.key});
   for (Panel& panel : figure.panels) panel.title = short_meaning(panel.title);
   figure.name = "accuracy";
-  figure.title = "Items answered right against budget, mean over " + std::to_string(items) + " items" +
+  const bool right = std::string_view(metric.key) == "right";
+  figure.title = std::string(right ? "Items answered right" : "Answers kept") +
+                 " against budget, mean over " + std::to_string(items) + " items" +
                  (choice.workload.empty() ? "" : " of " + choice.workload);
   figure.reading =
-      "Higher is better. A curve is a policy, its band the interval of its mean over items; the dashed line "
-      "is the full cache. Only workloads that the full cache answers well enough count.";
+      std::string("Higher is better. A curve is a policy, its band the interval of its mean over items") +
+      (right ? "; the dashed line is the full cache. Only workloads that the full cache answers well enough "
+               "count."
+             : ". Only items that the full cache answers right count.");
   if (levels)
     figure.reading += " A level line is a policy that keeps as much at every budget, such as all tokens.";
   for (const AnswerView& view : views)

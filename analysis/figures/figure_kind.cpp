@@ -5,6 +5,7 @@
 
 #include "analysis/results/cuts.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/shell_word.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::analysis {
@@ -98,18 +99,6 @@ class Table {
   std::vector<std::size_t> shown_{};
   Records table_{};
 };
-
-/// For a shell: in single quotes unless plain.
-std::string shell_word(const std::string& word) {
-  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("_-./%+=,:").find(c) != std::string_view::npos;
-  });
-  if (plain) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
-  return out + '\'';
-}
 
 }  // namespace
 

@@ -82,6 +82,11 @@ void read_file(const FigureKind& kind, const std::string& path, FigureTables& ta
       join_closed(tables.tables[kDriftTable], std::move(table.records), path);
       continue;
     }
+    if (holds_token_rows(table.records)) {
+      expect_columns(table.records, table_columns(kTokensTable), path);
+      join_closed(tables.tables[kTokensTable], std::move(table.records), path);
+      continue;
+    }
     if (table.name == "results")
       table.name = *kind.table != '\0' ? kind.table : fs::path(path).stem().string();
     expect_columns(table.records, table_columns(table.name), path);

@@ -5,7 +5,7 @@
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/layer_tables.hpp"
 #include "analysis/statistics/running_mean.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/shell_word.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -64,7 +64,7 @@ std::string means_remark(const Records& records, const std::vector<std::string>&
 std::string analyze_command(const std::string& kind, const Records& records) {
   const std::vector<std::string> names = distinct(records, "trace");
   const bool few = names.size() <= kMostTracesNamed;
-  return "kvsim analyze " + kind + ' ' + (few ? joined(names, " ") : "TRACE...") + " --format csv";
+  return "kvsim analyze " + kind + ' ' + (few ? shell_words(names) : "TRACE...") + " --format csv";
 }
 
 }  // namespace kvsim::analysis

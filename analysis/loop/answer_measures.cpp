@@ -27,6 +27,20 @@ Number perplexity(const std::vector<double>& log_p) {
   return std::exp(-*average);
 }
 
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if ((lower >= 'a' && lower <= 'z') || (lower >= '0' && lower <= '9') ||
+        static_cast<signed char>(lower) < 0)
+      words.back() += lower;
+    else if (!words.back().empty())
+      words.emplace_back();
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
 bool judged(const Answer& answer) {
   return !answer.teacher() && answer.item.text && answer.item.right && !answer.item.answers.empty();
 }
@@ -103,6 +117,28 @@ std::optional<std::uint64_t> agreement(const Answer& answer) {
   return static_cast<std::uint64_t>(
       std::mismatch(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(n), full.begin()).first -
       mine.begin());
+}
+
+Number rouge_l(const Answer& answer) {
+  if (answer.teacher() || answer.stream() == nullptr || !answer.item.text) return {};
+  return rouge_l(answer.item.text(answer.stream()->tokens), answer.item.text(answer.reference().tokens));
+}
+
+Number rouge_l(const std::string& text, const std::string& reference) {
+  const std::vector<std::string> mine = words_of(text), full = words_of(reference);
+  if (mine.empty() && full.empty()) return {};
+  // The longest common subsequence of the words so far and the first j of the reference.
+  std::vector<std::uint64_t> longest(full.size() + 1, 0);
+  for (const std::string& word : mine) {
+    std::uint64_t before = 0;  // of one word fewer on both sides
+    for (std::size_t j = 1; j <= full.size(); ++j) {
+      const std::uint64_t here = longest[j];
+      longest[j] = word == full[j - 1] ? before + 1 : std::max(longest[j], longest[j - 1]);
+      before = here;
+    }
+  }
+  // 2 P R / (P + R), with P and R the subsequence's shares of either text.
+  return 2 * static_cast<double>(longest.back()) / static_cast<double>(mine.size() + full.size());
 }
 
 Number divergence_margin(const Answer& answer) {

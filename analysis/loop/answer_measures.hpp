@@ -60,6 +60,12 @@ std::optional<bool> is_right(const Answer& answer, const sim::StreamOutcome* str
 std::optional<bool> contains_answer(const Answer& answer);
 /// Tokens that agree with the full cache's before the first that does not.
 std::optional<std::uint64_t> agreement(const Answer& answer);
+/// ROUGE-L (Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries) of the text against the full
+/// cache's: F1 of the longest common subsequence of their words, which are runs of letters and digits in
+/// lower case, bytes beyond ASCII counted as letters. Undefined where neither has a word or texts are not
+/// known.
+Number rouge_l(const Answer& answer);
+Number rouge_l(const std::string& text, const std::string& reference);
 /// By how many logits the full cache's most probable token leads where the two part; undefined: they do not.
 Number divergence_margin(const Answer& answer);
 /// seq-rep-n of Welleck et al. 2020 (Neural Text Generation with Unlikelihood Training, arXiv

@@ -82,6 +82,10 @@ const std::vector<Column>& columns() {
        [](const Answer& a) { return flag(is_right(a, a.stream())); }},
       {"right_full", "0 or 1", "the same of the full cache",
        [](const Answer& a) { return flag(is_right(a, &a.reference())); }},
+      {"kept", "0 or 1", "right, where the full cache's answer is; null: it is not",
+       [](const Answer& a) {
+         return is_right(a, &a.reference()) == true ? flag(is_right(a, a.stream())) : Value();
+       }},
       {"contains", "0 or 1", "whether one of the expected answers occurs in what was generated; greedy mode",
        [](const Answer& a) { return flag(contains_answer(a)); }},
       {"agreement", "tokens",
@@ -91,6 +95,10 @@ const std::vector<Column>& columns() {
        "how far the full cache's most probable token leads where the two part; null: they do not; greedy "
        "mode",
        [](const Answer& a) { return value_of(divergence_margin(a)); }},
+      {"rouge_l", "share",
+       "ROUGE-L of what was generated against what the full cache did: F1 of the longest common subsequence "
+       "of their words; greedy mode",
+       [](const Answer& a) { return value_of(rouge_l(a)); }},
       {"rep_4", "share",
        "of the generated runs of 4 tokens, those that occurred before: 1 - distinct / all; null: fewer than "
        "4 tokens; greedy mode",

@@ -33,14 +33,15 @@ const std::vector<ColumnInfo>& answer_columns();
 std::vector<std::vector<Value>> answer_rows(const AnswerItem& item, const sim::LoopRequest& request,
                                             const sim::LoopOutcome& outcome);
 
-/// Means over items, per workload, cut and budget, a row per policy: what people read first. Means of `right`
-/// and `kl` have 95 % bootstrap intervals over items (Resamples). `rows` have answer_columns(). Policies are
-/// in order of `right`, then of `kl`; in the order of the request where the full cache answers less than
-/// `least_full` of the questions. Where nothing was judged, `kl` orders alone.
+/// Means over items, per workload, cut and budget, a row per policy: what people read first. Means of
+/// `right`, `kept` and `kl` have 95 % bootstrap intervals over items (Resamples). `rows` have
+/// answer_columns(). Policies are in order of `right`, then of `kl`; where the full cache answers less than
+/// `least_full` of the questions, in order of `kept`, or of the request where it answers less than
+/// kLeastAnswered. Where nothing was judged, `kl` orders alone.
 Records answer_summary(const Records& rows, double least_full = kLeastFull);
 
-/// A line for each workload and cut without a ranking, with what the full cache answers, and one that says
-/// why; nothing where all are ranked.
+/// A line for each workload and cut without a ranking by `right`, with what the full cache answers, and one
+/// that says why; nothing where all are ranked.
 std::vector<std::string> unranked_notes(const Records& rows, double least_full = kLeastFull);
 
 }  // namespace kvsim::analysis

@@ -44,6 +44,7 @@ struct Averaged {
 const std::vector<Averaged> kAlways = {
     {{"right", "share", "of the items, those answered right"}, true},
     {{"right_full", "share", "of the items, those that the full cache answers right"}},
+    {{"kept", "share", "of the items that the full cache answers right, those answered right"}, true},
     {{"agreement", "tokens", "generated tokens before the first that differs from the full cache's, mean"}},
     {{"kl", "nats", "KL(full || cell), mean over tokens and items"}, true},
     {{"same_top", "share",
@@ -51,6 +52,9 @@ const std::vector<Averaged> kAlways = {
     {{"evidence_held", "share", "of the evidence tokens, those held at the end, mean over lanes and items"}},
     {{"held_bytes", "bytes", "keys and values held at the end, mean over items"}},
 };
+
+/// Of prompts of which no answer is right or wrong.
+const Averaged kRouge{{"rouge_l", "share", "ROUGE-L against the full cache's answer, mean over items"}, true};
 
 /// Of rows of which one has them: cells that read a part of what is held, prompts in chunks.
 const std::vector<Averaged> kSometimes = {
@@ -63,6 +67,7 @@ const std::vector<Averaged> kSometimes = {
 /// beside the answers.
 std::vector<Averaged> averaged(const Records& rows) {
   std::vector<Averaged> out = kAlways;
+  if (full_answers(rows).empty()) out.push_back(kRouge);
   for (const Averaged& sometimes : kSometimes) {
     // What is read is told where a selection, which has an index, reads a part.
     const std::string key = sometimes.column.key == "read_bytes" ? "index_bytes" : sometimes.column.key;
@@ -181,7 +186,8 @@ struct Groups {
     return all;
   }
 
-  /// Best first at every place whose questions the full cache answers; what is undefined comes last.
+  /// Best first at every place whose questions the full cache answers, or enough of them to judge by `kept`;
+  /// what is undefined comes last.
   void rank(const std::vector<FullAnswers>& full, double least_full) {
     const auto metric = [&](const char* key) {
       return static_cast<std::size_t>(
@@ -194,9 +200,9 @@ struct Groups {
     std::vector<std::pair<Order, Group>> ordered;
     for (Group& group : groups) {
       Order order{group.place, 0, 0};
-      if (may_rank(full, text(group.place_key[0]), text(group.place_key[1]), least_full)) {
-        const auto right = group.mean(metric("right"));
-        order = {group.place, right ? -*right : kLast, group.mean(metric("kl")).value_or(kLast)};
+      if (const char* by = ranked_by(full, text(group.place_key[0]), text(group.place_key[1]), least_full)) {
+        const auto share = group.mean(metric(by));
+        order = {group.place, share ? -*share : kLast, group.mean(metric("kl")).value_or(kLast)};
       }
       ordered.emplace_back(order, std::move(group));
     }
@@ -239,12 +245,15 @@ std::vector<std::string> unranked_notes(const Records& rows, double least_full) 
     notes.push_back((answers.workload.empty() ? "prompts of no workload" : "workload " + answers.workload) +
                     ", cut " + answers.cut + ": the full cache answers " + std::to_string(answers.right) +
                     " of " + std::to_string(answers.asked) + " (" + percent(answers.share()) +
-                    "): policies are not ranked");
+                    "): policies are " +
+                    (answers.enough_kept() ? "in order of kept, over those alone" : "not ranked"));
   }
   if (!notes.empty())
-    notes.push_back("Below " + percent(least_full) +
-                    " right, what a policy loses is not told from what the model does not know. "
-                    "Chance level not known.");
+    notes.push_back(
+        "Below " + percent(least_full) +
+        " right, what a policy loses is not told from what the model does not know; kept, over what "
+        "the full cache answers, ranks from " +
+        std::to_string(kLeastAnswered) + " prompts on. Chance level not known.");
   return notes;
 }
 

@@ -87,13 +87,13 @@ const std::vector<const Metric*>& AnswerEvidence::open_measures() {
 AnswerEvidence::AnswerEvidence(const Evidence& statistics, const Records& answers, const Records& means,
                                const Records& results)
     : statistics_(&statistics) {
-  for (const char* key : {"kl", "right"})
-    for (const std::string& budget : statistics.budgets())
-      if (!statistics.means({key, kAllWorkloads, budget}).empty()) metric_ = &answer_metric(key);
+  for (const char* key : {"kl", "kept", "right"})
+    if (statistics.decides(key)) metric_ = &answer_metric(key);
   if (metric_ == nullptr) return;
   const Records here = at_cut(answers, statistics.cut());
   const bool judged = std::string_view(metric_->key) == "right";
-  const Records counted = judged ? ranked_answers(here, means) : here;
+  const bool by_kl = std::string_view(metric_->key) == "kl";
+  const Records counted = by_kl ? here : ranked_answers(here, means, metric_->key);
   const std::set<std::string> items = items_with(counted, judged ? "right_full" : metric_->key);
   const ItemMeans kl = item_means(counted, "item", "kl");
   const Records replayed = whole_models(results, statistics.cut());
@@ -110,6 +110,8 @@ AnswerEvidence::AnswerEvidence(const Evidence& statistics, const Records& answer
         order.push_back(each);
     for (const PolicyMean& each : order) {
       AnsweredPolicy& policy = made.policies.emplace_back(AnsweredPolicy{each});
+      for (const PolicyMean& kept : statistics.means({"kept", kAllWorkloads, budget}))
+        if (kept.params == each.params && judged) policy.kept = kept;
       policy.kl = kl.over(items, budget, each.params);
       for (const ItemMeans& measure : open) policy.open.push_back(measure.over(items, budget, each.params));
     }

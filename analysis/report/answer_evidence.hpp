@@ -10,7 +10,8 @@ namespace kvsim::analysis {
 
 /// A policy at a budget. Means are over the items that policies are ranked by.
 struct AnsweredPolicy {
-  PolicyMean leading;  ///< of AnswerEvidence::metric(), with its interval
+  PolicyMean leading;                ///< of AnswerEvidence::metric(), with its interval
+  std::optional<PolicyMean> kept{};  ///< beside `right`, over every workload
   std::optional<double> kl{};
   /// Of open_measures(), in their order; none: not replayed, or undefined on some item.
   std::vector<std::optional<double>> open{};
@@ -26,7 +27,7 @@ class AnswerEvidence {
   /// Metrics of a replay that stand beside answers.
   static const std::vector<const Metric*>& open_measures();
 
-  /// right; else kl, where no item has an answer or no workload is ranked; null: there are no answers.
+  /// right; where no workload is ranked by it kept, of enough items; else kl; null: there are no answers.
   const Metric* metric() const { return metric_; }
   const Evidence& statistics() const { return *statistics_; }
   /// Those of role policy that can be compared, best first; of other roles behind them.

@@ -87,10 +87,10 @@ Findings failed_workloads(const std::vector<FullAnswers>& accuracies, double lea
   for (const FullAnswers& each : accuracies) {
     if (each.share() >= least_full) continue;
     if (std::find(names.begin(), names.end(), each.workload) == names.end()) names.push_back(each.workload);
-    finding.details.push_back(quoted_name(each.workload) + ", " + cut_title(each.cut) +
-                              ": the full cache answers " + std::to_string(each.right) + " of " +
-                              count_text(each.asked, "question") + " right, " +
-                              value_text(right, each.share()) + '.');
+    finding.details.push_back(
+        quoted_name(each.workload) + ", " + cut_title(each.cut) + ": the full cache answers " +
+        std::to_string(each.right) + " of " + count_text(each.asked, "question") + " right, " +
+        value_text(right, each.share()) + (each.enough_kept() ? "; accuracy kept is over those." : "."));
   }
   if (names.empty()) return {};
   finding.text = "Policies are not ranked by the answers to " + names_text(names) +

@@ -1,5 +1,7 @@
 #include "analysis/report/answer_tables.hpp"
 
+#include <algorithm>
+
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/results/cuts.hpp"
@@ -30,6 +32,9 @@ SortableTable answers_beside_losses(const AnswerEvidence& answers, const std::st
                   count_text(all.front().leading.traces, "item") + "; " +
                   cut_title(answers.statistics().cut());
   table.columns = {{"policy"}, {leading.label, leading.meaning, true}};
+  const Metric& kept = answer_metric("kept");
+  const bool beside = std::any_of(all.begin(), all.end(), [](const auto& each) { return each.kept; });
+  if (beside) table.columns.push_back({"kept", kept.meaning, true});
   if (&leading != &kl) table.columns.push_back({"KL (nats)", kl.meaning, true});
   const std::vector<const Metric*>& open = AnswerEvidence::open_measures();
   std::vector<std::size_t> shown;  // of them
@@ -51,6 +56,11 @@ SortableTable answers_beside_losses(const AnswerEvidence& answers, const std::st
                    .order = exact_text(mean.mean),
                    .small = mean.low && mean.high ? interval_text(leading, mean.low, mean.high) : "",
                    .marked = i < answers.compared(budget) && mean.mean == best});
+    if (beside) {
+      Cell& cell =
+          row.emplace_back(all[i].kept ? number_cell(kept, all[i].kept->mean) : number_cell(kept, {}));
+      if (all[i].kept) cell.small = interval_text(kept, all[i].kept->low, all[i].kept->high);
+    }
     if (&leading != &kl) row.push_back(number_cell(kl, all[i].kl));
     for (const std::size_t measure : shown) row.push_back(number_cell(*open[measure], all[i].open[measure]));
   }

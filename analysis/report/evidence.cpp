@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "sim/base/error.hpp"
 
@@ -124,6 +125,14 @@ std::optional<PairedDifference> Evidence::difference(const Question& question, c
   if (const auto found = pairs.find({other_params, params}); found != pairs.end())
     return found->second.reversed();
   return {};
+}
+
+bool Evidence::decides(const std::string& key) const {
+  const std::uint64_t least = key == "kept" ? kLeastAnswered : 1;
+  return std::any_of(budgets_.begin(), budgets_.end(), [&](const std::string& budget) {
+    const std::vector<PolicyMean>& all = means({key, kAllWorkloads, budget});
+    return std::any_of(all.begin(), all.end(), [&](const PolicyMean& each) { return each.traces >= least; });
+  });
 }
 
 const Metric* Evidence::leading_metric() const {

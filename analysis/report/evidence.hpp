@@ -75,6 +75,10 @@ class Evidence {
   std::optional<double> bound(const std::string& metric, const std::string& budget,
                               const std::string& params) const;
 
+  /// Whether `key`, a number of answers, can decide over all traces: it has means, and those of `kept` are
+  /// over enough questions (full_cache_gate.hpp).
+  bool decides(const std::string& key) const;
+
   /// Of any metric: budgets by size, workloads in the table's order and without kAllWorkloads.
   const std::vector<std::string>& budgets() const { return budgets_; }
   const std::vector<std::string>& workloads() const { return workloads_; }

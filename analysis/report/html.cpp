@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/results/utf8.hpp"
+#include "sim/base/sha256.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -65,6 +66,21 @@ std::string data_address(std::string_view type, std::string_view content) {
     }
   }
   return out;
+}
+
+std::string allowed_content(std::string_view content) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  Sha256 sum;
+  sum.update(content.data(), content.size());
+  // Base64: three hexadecimal digits are two of it. 64 are 42 and two thirds, which = fills.
+  const std::string hex = sum.hex() + "00";
+  std::string out;
+  for (std::size_t at = 0; at < hex.size(); at += 3) {
+    const unsigned long bits = std::stoul(hex.substr(at, 3), nullptr, 16);
+    out += {kDigits[bits >> 6], kDigits[bits & 63]};
+  }
+  out.back() = '=';
+  return "'sha256-" + out + "'";
 }
 
 Html::Element Html::element(std::string_view name, const Attributes& attributes) {

@@ -14,6 +14,9 @@ std::string html_escaped(std::string_view text);
 /// `content` as a data: address of the given type, percent-encoded: shorter than base64 for drawings.
 std::string data_address(std::string_view type, std::string_view content);
 
+/// "'sha256-...'": the script or style `content`, as a Content-Security-Policy allows it and no other.
+std::string allowed_content(std::string_view content);
+
 class Html {
  public:
   using Attributes = std::vector<std::pair<std::string_view, std::string>>;

@@ -55,6 +55,13 @@ class Page {
     html_.new_line();
     const Html::Element head = html_.element("head");
     html_.empty("meta", {{"charset", "utf-8"}});
+    // Names in a study are from anywhere: whatever one of them might smuggle in, nothing but the page's own
+    // script and style runs, and nothing is fetched.
+    html_.empty("meta",
+                {{"http-equiv", "Content-Security-Policy"},
+                 {"content", "default-src 'none'; img-src data:; style-src " + allowed_content(page_style()) +
+                                 "; script-src " + allowed_content(page_script()) +
+                                 "; base-uri 'none'; form-action 'none'"}});
     html_.empty("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});
     html_.empty("meta", {{"name", "generator"}, {"content", std::string("kvsim ") + kVersion}});
     html_.leaf("title", study_.title);

@@ -20,6 +20,7 @@
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
+#include "sim/base/shell_word.hpp"
 #include "sim/base/strict_json.hpp"
 
 namespace kvsim::analysis {
@@ -70,7 +71,7 @@ void read_configuration(ReportedStudy& study, std::string text, const std::strin
         schema != kSchemaVersion)
       input_error("has results of schema " + std::to_string(schema) + ", this kvsim reads schema " +
                       std::to_string(kSchemaVersion),
-                  path, "Run the study again: kvsim study " + path + " -o NEW_FOLDER");
+                  path, "Run the study again: kvsim study " + shell_word(path) + " -o NEW_FOLDER");
     read_result(study, result);
   }
   if (config.has("statistics")) {
@@ -96,6 +97,7 @@ std::vector<ColumnInfo> table_columns(std::string_view table) {
   if (table == kPriceTable) return price_columns();
   if (table == kWinnersTable) return winners_columns();
   if (table == kDriftTable) return drift_columns();
+  if (table == kTokensTable) return token_part_columns();
   if (table == kHitsTable) return hit_columns();
   if (table == kCompressionTable) return compression_columns();
   if (table == kTiersTable) return tier_columns();

@@ -17,15 +17,11 @@ namespace {
 /// By what winners are named at a cut, the most telling first.
 std::vector<const Metric*> deciding_metrics(const Evidence& evidence) {
   std::vector<const Metric*> out;
-  const auto has = [&](const char* key) {
-    return std::any_of(evidence.budgets().begin(), evidence.budgets().end(), [&](const std::string& budget) {
-      return !evidence.means({key, kAllWorkloads, budget}).empty();
-    });
-  };
-  for (const char* key : {"right", "kl"})
-    if (out.empty() && has(key)) out.push_back(&answer_metric(key));
+  for (const char* key : {"right", "kept", "kl"})
+    if (out.empty() && evidence.decides(key)) out.push_back(&answer_metric(key));
   if (const Metric* leading = evidence.leading_metric()) out.push_back(leading);
-  if (const Metric* loss = &metric("attention_loss"); has(loss->key) && (out.empty() || out.back() != loss))
+  if (const Metric* loss = &metric("attention_loss");
+      evidence.decides(loss->key) && (out.empty() || out.back() != loss))
     out.push_back(loss);
   return out;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "sim/base/error.hpp"
+#include "sim/base/split.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -24,16 +25,6 @@ std::vector<std::string> names(const policy::Registry& registry, const Filter& w
   for (const PresetSpec& preset : registry.presets())
     if (wanted(preset.name, false)) out.push_back(preset.name);
   return out;
-}
-
-/// A comma outside parentheses separates nothing.
-void refuse_list(const std::string& text) {
-  int depth = 0;
-  for (const char c : text) {
-    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-    if (c == ',' && depth == 0)
-      usage_error("names several policies", "--policy " + text, "Give each its own --policy.");
-  }
 }
 
 std::vector<std::string> meant_by(const std::string& text, const policy::Registry& registry) {
@@ -55,11 +46,17 @@ std::vector<std::string> meant_by(const std::string& text, const policy::Registr
 std::vector<std::string> chosen_policies(const std::vector<std::string>& given,
                                          const policy::Registry& registry) {
   std::vector<std::string> out;
-  for (const std::string& text : given) {
-    refuse_list(text);
+  for (const std::string& text : listed_policies(given)) {
     const std::vector<std::string> meant = meant_by(text, registry);
     out.insert(out.end(), meant.begin(), meant.end());
   }
+  return out;
+}
+
+std::vector<std::string> listed_policies(const std::vector<std::string>& given) {
+  std::vector<std::string> out;
+  for (const std::string& list : given)
+    for (std::string& item : comma_list(list)) out.push_back(std::move(item));
   return out;
 }
 

@@ -5,12 +5,20 @@
 #include <set>
 #include <sstream>
 
+#include "analysis/results/formula_text.hpp"
 #include "analysis/results/json_string.hpp"
 #include "analysis/results/numbers.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::analysis {
 namespace {
+
+/// Spreadsheets would run a text that begins like a formula: it gets an apostrophe, as does one that has some
+/// already.
+std::string no_formula(const std::string& text) {
+  return is_formula(text) ? '\'' + text : text;
+}
 
 /// RFC 4180: quoted when it must be, quotes doubled. Bare, a byte order mark at the start of a file would be
 /// taken for the file's own.
@@ -101,11 +109,18 @@ void write_csv(std::ostream& out, const Records& records) {
   for (const std::vector<Value>& row : records.rows) {
     separator = "";
     for (const Value& value : row) {
-      out << separator << csv_field(exact_field(value, ""));
+      const auto* words = std::get_if<std::string>(&value);
+      out << separator << csv_field(words != nullptr ? no_formula(*words) : exact_field(value, ""));
       separator = ",";
     }
     out << '\n';
   }
+}
+
+bool is_formula(std::string_view text) {
+  const std::string_view rest = text.substr(std::min(text.find_first_not_of('\''), text.size()));
+  return !rest.empty() && std::string_view("=+-@\t\r").find(rest[0]) != std::string_view::npos &&
+         !number_of<double>(rest);
 }
 
 std::string csv_text(const Records& records) {

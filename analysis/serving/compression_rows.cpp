@@ -118,6 +118,10 @@ std::vector<CompressionRow> compression_rows(const RequestTrace& trace, const Co
     if (progress != nullptr && progress->stop) return;
     const Variant& variant = variants[i];
     for (ServingRun& run : serving_runs(trace, grids[i])) {
+      // Rows are compared, and must be of the same requests.
+      if (run.summary.refused > 0)
+        input_error(std::to_string(run.summary.refused) + " requests are longer than the memory holds of one",
+                    {}, "Give more memory, or leave them out.");
       run.result = {};
       found[i].push_back({.keeping = variant.keeping,
                           .policy = variant.policy,

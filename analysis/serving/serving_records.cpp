@@ -78,6 +78,7 @@ constexpr SpreadPart kParts[] = {{"mean", "mean", &Spread::mean},
 
 void append_summary(std::vector<Value>& row, const ServingSummary& summary) {
   row.emplace_back(summary.requests);
+  row.emplace_back(summary.refused);
   row.emplace_back(summary.seconds);
   for (const SpreadColumn& of : kSpreads)
     for (const SpreadPart& part : kParts) row.push_back(real_value(summary.*(of.spread).*(part.part)));
@@ -100,7 +101,8 @@ void append_summary(std::vector<Value>& row, const ServingSummary& summary) {
 }
 
 std::vector<ColumnInfo> summary_columns() {
-  std::vector<ColumnInfo> columns{{"requests", "", "served, all of the trace"},
+  std::vector<ColumnInfo> columns{{"requests", "", "served"},
+                                  {"refused", "", "on arrival: longer than what the memory holds of one"},
                                   {"seconds", "s", "from the first arrival to the last token"}};
   for (const SpreadColumn& of : kSpreads)
     for (const SpreadPart& part : kParts)
@@ -214,7 +216,7 @@ Records request_outcome_records(const std::vector<ServingRun>& runs, const reque
            {"session", "", "of the trace; null: it names none"},
            {"prompt", "tokens", "of the prompt"},
            {"generated", "tokens", "generated"},
-           {"replica", "", "that served it, from 0"},
+           {"replica", "", "that served it, from 0; null, as all times: it was refused on arrival"},
            {"arrival", "s", "since the beginning of the trace"},
            {"queueing", "s", "from arrival to the first step with it"},
            {"ttft", "s", "from arrival to the first token"},
@@ -237,13 +239,14 @@ Records request_outcome_records(const std::vector<ServingRun>& runs, const reque
       row.push_back(session < trace.sessions.size() ? Value(trace.sessions[session]) : Value());
       row.emplace_back(request.prompt_tokens);
       row.emplace_back(request.generated_tokens);
-      row.emplace_back(std::uint64_t{request.replica});
+      const bool served = !request.refused, gaps = served && request.tpot();
+      row.push_back(served ? Value(std::uint64_t{request.replica}) : Value());
       row.emplace_back(request.arrival);
-      row.emplace_back(request.queueing());
-      row.emplace_back(request.ttft());
-      row.push_back(value_of(request.tpot()));
-      row.push_back(request.tpot() ? Value(request.longest_gap) : Value());
-      row.emplace_back(request.end);
+      for (const double seconds : {request.queueing(), request.ttft()})
+        row.push_back(served ? Value(seconds) : Value());
+      row.push_back(gaps ? value_of(request.tpot()) : Value());
+      row.push_back(gaps ? Value(request.longest_gap) : Value());
+      row.push_back(served ? Value(request.end) : Value());
       row.emplace_back(request.hit_tokens);
       row.emplace_back(request.host_tokens);
       row.emplace_back(request.computed_tokens);

@@ -104,7 +104,11 @@ void write_serving_table(std::ostream& out, const ServingGrid& grid, const std::
   write_line(out, "machine", described(grid.served.machine));
   TextTable table;
   std::vector<Shown> kept;
-  for (Shown& column : shown_columns(grid)) {
+  std::vector<Shown> columns = shown_columns(grid);
+  if (std::any_of(runs.begin(), runs.end(), [](const ServingRun& run) { return run.summary.refused > 0; }))
+    columns.push_back(
+        {"refused", false, [](const ServingRun& run) { return std::to_string(run.summary.refused); }});
+  for (Shown& column : columns) {
     bool differs = !column.setting;
     for (const ServingRun& run : runs) differs = differs || column.text(run) != column.text(runs.front());
     if (!differs) {

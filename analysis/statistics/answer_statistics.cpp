@@ -31,6 +31,12 @@ const std::vector<Metric>& answer_metrics() {
        .label = "accuracy",
        .better = Better::higher,
        .percent = true},
+      {.key = "kept",
+       .unit = "share",
+       .meaning = "of the items that the full cache answers right, those answered right",
+       .label = "accuracy kept",
+       .better = Better::higher,
+       .percent = true},
       {.key = "kl",
        .unit = "nats",
        .meaning = "KL(full || cell) of the next token, mean over the tokens of the answer",
@@ -87,6 +93,7 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
     const bool unranked =
         !may_rank(full, name_of(field(row, "workload")), name_of(field(row, "cut")), least_full);
     for (const Metric& metric : answer_metrics()) {
+      if (!has_column(answers, metric.key)) continue;  // rows of older versions have no `kept`
       const Value value = field(row, metric.key);
       const bool undefined = std::holds_alternative<std::monostate>(value);
       if (undefined || (unranked && std::string_view(metric.key) == "right")) continue;
@@ -96,14 +103,14 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
   return out;
 }
 
-Records ranked_answers(const Records& answers, const Records& means) {
+Records ranked_answers(const Records& answers, const Records& means, std::string_view by) {
   Records out{answers.columns, {}};
   if (answers.rows.empty() || means.rows.empty()) return out;
   std::map<std::string, std::set<std::string>> ranked;  // by cut; "all" alone: there is one workload
   const std::size_t metric = means.column("metric"), group = means.column("workload"),
                     at = means.column("cut");
   for (const std::vector<Value>& row : means.rows)
-    if (name_of(row[metric]) == "right") ranked[name_of(row[at])].insert(name_of(row[group]));
+    if (name_of(row[metric]) == by) ranked[name_of(row[at])].insert(name_of(row[group]));
   const std::size_t workload = answers.column("workload"), cut = answers.column("cut");
   for (const std::vector<Value>& row : answers.rows) {
     const auto found = ranked.find(name_of(row[cut]));

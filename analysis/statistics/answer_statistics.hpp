@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analysis/results/metrics/metric.hpp"
@@ -11,8 +12,8 @@
 
 namespace kvsim::analysis {
 
-/// The numbers of the closed loop that policies are compared by, the most telling first: right (accuracy), kl
-/// and same_top. They are measured by no replay, so metrics() does not have them.
+/// The numbers of the closed loop that policies are compared by, the most telling first: right (accuracy),
+/// kept, kl and same_top. They are measured by no replay, so metrics() does not have them.
 const std::vector<Metric>& answer_metrics();
 /// Throws Error(bug) for a key that none has.
 const Metric& answer_metric(std::string_view key);
@@ -28,9 +29,9 @@ std::string assumed_role(const std::string& params);
 Records comparable_answers(const Records& answers, const std::map<std::string, std::string>& roles,
                            double least_full);
 
-/// Rows of `answers` whose workload has means of `right` at their cut: those that policies are ranked by.
+/// Rows of `answers` whose workload has means of `by` at their cut: those that policies are ranked by.
 /// `means`: of statistics_of().
-Records ranked_answers(const Records& answers, const Records& means);
+Records ranked_answers(const Records& answers, const Records& means, std::string_view by = "right");
 
 /// The name of the table of answers in the folder of a study.
 inline constexpr const char* kAnswersTable = "answers";

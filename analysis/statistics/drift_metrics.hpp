@@ -1,6 +1,6 @@
 #pragma once
-/// How far the closed loop's state has drifted from the full cache's, as rows of `kvsim evaluate --per layer`
-/// and figures of them name it.
+/// How far the closed loop's state has drifted from the full cache's, layer by layer, and its predictions,
+/// token by token, as rows of `kvsim evaluate --per layer|token` and figures of them name it.
 #include <string>
 #include <vector>
 
@@ -15,11 +15,19 @@ const std::vector<Metric>& drift_metrics();
 /// Throws Error(usage) with the nearest names.
 const Metric& drift_metric(std::string_view key);
 
+/// The numbers of a token of an answer: kl, rank, same_top, of rows of `kvsim evaluate --per token`.
+const std::vector<Metric>& token_metrics();
+/// Throws Error(usage) with the nearest names.
+const Metric& token_metric(std::string_view key);
+
 /// The name of the table of such rows among those that figures are made of.
 inline constexpr const char* kDriftTable = "drift";
-/// The columns that figures read of it: what tells rows apart, `layer`, and drift_metrics().
+inline constexpr const char* kTokensTable = "tokens";
+/// The columns that figures read of it: what tells rows apart, `layer` or `index`, and the metrics.
 std::vector<ColumnInfo> drift_columns();
+std::vector<ColumnInfo> token_part_columns();
 /// Whether a table holds such rows.
 bool holds_drift_rows(const Records& table);
+bool holds_token_rows(const Records& table);
 
 }  // namespace kvsim::analysis

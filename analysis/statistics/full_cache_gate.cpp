@@ -43,4 +43,13 @@ bool may_rank(const std::vector<FullAnswers>& all, const std::string& workload, 
   });
 }
 
+const char* ranked_by(const std::vector<FullAnswers>& all, const std::string& workload,
+                      const std::string& cut, double least) {
+  if (may_rank(all, workload, cut, least)) return "right";
+  const bool enough = std::any_of(all.begin(), all.end(), [&](const FullAnswers& each) {
+    return each.workload == workload && each.cut == cut && each.enough_kept();
+  });
+  return enough ? "kept" : nullptr;
+}
+
 }  // namespace kvsim::analysis

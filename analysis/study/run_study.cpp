@@ -10,6 +10,7 @@
 #include "analysis/study/same_study.hpp"
 #include "analysis/study/task_runner.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/shell_word.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -98,6 +99,8 @@ StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progres
   try {
     const std::vector<StudiedTrace> traces = run_tasks(plan, folder, options, progress, note);
     progress.check();
+    progress.begin_part(0, 0);
+    if (options.finishing) options.finishing();
     return {traces, finish_study(plan, folder, effective, traces, progress)};
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
@@ -121,7 +124,7 @@ StudyResults finish_study(const StudyPlan& plan, StudyFolder& folder, const boos
 }
 
 std::string how_to_go_on(const StudyPlan& plan) {
-  return "Go on with: kvsim study " + plan.file + " -o " + plan.folder + " --resume";
+  return "Go on with: kvsim study " + shell_words({plan.file, "-o", plan.folder, "--resume"});
 }
 
 }  // namespace kvsim::analysis

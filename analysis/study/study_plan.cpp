@@ -322,7 +322,7 @@ bool StudyPlan::reads_traces() const {
 }
 
 StudyPlan plan_study(const std::string& file, const std::string& folder, const policy::Registry& registry,
-                     const NoteListener& note) {
+                     const NoteListener& note, const std::string& model) {
   StudyPlan plan;
   plan.file = file;
   plan.registry = &registry;
@@ -334,6 +334,12 @@ StudyPlan plan_study(const std::string& file, const std::string& folder, const p
   const fs::path home = fs::path(file).parent_path();
   change_paths(plan.config,
                [&](const std::string& path) { return (home / path).lexically_normal().string(); });
+  if (!model.empty()) {
+    if (!plan.config.capture)
+      usage_error("has no use: the study captures nothing", "--model " + model,
+                  "Leave it out, or give " + file + " \"capture\".");
+    plan.config.capture->model = model;
+  }
   plan_cells(plan, file, note);
   keep_first(plan.config.metrics);
   plan_loops(plan, file);

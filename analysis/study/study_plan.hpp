@@ -56,10 +56,11 @@ struct StudyPlan {
 };
 
 /// Reads the study file. `folder`: where results go; empty: the study's name. `registry`: the policies there
-/// are; it must outlive the plan. Throws Error(usage) naming file and field for what cannot be asked for,
-/// Error(input) for files that are not there.
+/// are; it must outlive the plan. `model`: the one to capture and answer with instead of the file's; empty:
+/// the file's. Throws Error(usage) naming file and field for what cannot be asked for, Error(input) for files
+/// that are not there.
 StudyPlan plan_study(const std::string& file, const std::string& folder, const policy::Registry& registry,
-                     const NoteListener& note);
+                     const NoteListener& note, const std::string& model = "");
 
 /// The effective configuration with its paths seen from `from`.
 boost::json::object effective_study(const StudyPlan& plan, const std::string& from);

@@ -44,10 +44,11 @@ void make_entry(const StudyWorkload& entry, const model::Tokenizer& tokenizer, c
   options.seed = entry.seed;
   options.task.facts = entry.facts;
   options.task.hops = entry.hops;
-  options.task.style = entry.style == "pairs" ? workload::Style::pairs : workload::Style::sentences;
+  options.task.examples = entry.examples;
+  options.task.style = workload::style_of_name(entry.style, place + ".style");
   options.task.passages = own.empty() ? &workload::builtin_passages() : &own;
   workload::make_workload(
-      kind, options, [&](std::string_view text) { return tokenizer.encode(text).size(); },
+      kind, options, [&](const workload::SpannedText& text) { return tokenizer.encode(text.text()).size(); },
       [&](const workload::PromptItem& item) {
         out.lines += json_line(item) + '\n';
         out.prompts.push_back({item.id, item.id, {}, item.kind, item.tokens, asks_about_context(item)});

@@ -199,7 +199,8 @@ void tell_failed_workloads(const Records& answers, double least_full, std::vecto
                       std::to_string(each.asked) + " questions of " +
                       (each.workload.empty() ? "no known workload" : each.workload) +
                       " right, less than statistics.least_full (" + exact_text(least_full) +
-                      "): policies are not ranked by its answers.");
+                      "): policies are not ranked by its answers" +
+                      (each.enough_kept() ? ", but by those that they keep." : "."));
 }
 
 /// The table of an analysis. Traces that its kind cannot compare, as those of two models, are no reason to

@@ -63,7 +63,8 @@ PolicySpec opt_spec() {
           "block that "
           "would be that one. A block is never needed before those in front of it, so that what is resident "
           "is always "
-          "leading runs, and no other policy has more leading-run blocks at the same capacity.",
+          "leading runs, and no other policy has more leading-run blocks at the same capacity. "
+          "Of tokens another order may hit more where the last blocks of prompts count fewer.",
       .departures =
           {{"the paper's text was not at hand",
             "the rule is the one that bears its name; tests try every order of evictions beside it"},

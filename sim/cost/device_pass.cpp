@@ -79,7 +79,7 @@ DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving
                 "give its file an \"ssd_link\", or keep everything on the device and in host memory");
   batch_ = real(serving.batch);
   activation_ = real(serving.runtime.activation_bytes);
-  matrix_bytes_ = serving.runtime.weight_bits / 8;
+  matrix_bytes_ = serving.runtime.weight_bits.value_or(model.weight_bits) / 8;
   head_bytes_ = serving.runtime.embedding_bits / 8;
   share_ = 1 / real(degree);
   const Model local = device_share(model, degree);
@@ -213,20 +213,21 @@ Demand DevicePass::chunk_attention(const policy::Cost& cost, std::uint64_t token
 
 void DevicePass::prefill_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens,
                                    std::uint64_t past) const {
-  charge(pass[OpClass::attention], chunk_attention(cost, tokens, past, model_.window), real(model_.layers));
+  for (const auto& [layers, window] : model_.window_runs())
+    charge(pass[OpClass::attention], chunk_attention(cost, tokens, past, window), real(layers));
 }
 
 void DevicePass::streamed_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens,
                                     std::uint64_t past, const Holding& holding) const {
   for (const EqualLayers& group : holding.layers) {
-    const std::uint64_t window = model_.within_window(std::max<std::uint64_t>(1, group.longest(0)));
+    const std::uint64_t window = group.within_window(std::max<std::uint64_t>(1, group.longest(0)));
     charge(pass[OpClass::attention], chunk_attention(cost, tokens, past, window), real(group.layers));
   }
 }
 
 DevicePass::Read DevicePass::held(const EqualLayers& group, std::uint64_t step) const {
   const Storage& storage = serving_.layout.storage;
-  const std::uint64_t reach = model_.window == 0 ? kNoLimit : model_.window;
+  const std::uint64_t reach = group.within_window(kNoLimit);
   Read read;
   const auto add = [&](double lanes, const LaneTokens& tokens) {
     read.slots += lanes * real(tokens.all());
@@ -436,8 +437,8 @@ void DevicePass::let_wait(PassTime& pass, const Holding& holding, BlockOf block_
 
 void DevicePass::prefill_transfers(PassTime& pass, std::uint64_t tokens, std::uint64_t past,
                                    const Holding& holding, bool streams) const {
-  const std::uint64_t read = model_.window == 0 ? past : std::min(past, model_.window);
   let_wait(pass, holding, [&](const EqualLayers& group, double compute) {
+    const std::uint64_t read = group.within_window(past);
     const auto before = [&](const EqualLanes& lanes) {
       return LaneTokens{.kept = streams ? std::min(read, lanes.at(0)) : read};
     };

@@ -41,6 +41,7 @@ double tabled(std::vector<double>& table, std::uint64_t n, Price price) {
 
 EngineStep::EngineStep(Model model, Machine machine, const Serving& serving)
     : model_(std::move(model)), machine_(std::move(machine)), serving_(one_sequence(serving)) {
+  require_equal_layers(model_, "an engine");
   device_ = std::make_unique<DevicePass>(model_, machine_, serving_);
 }
 

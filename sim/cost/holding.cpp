@@ -69,7 +69,7 @@ void append(std::vector<EqualLanes>& groups, const EqualLanes& lane) {
 }
 
 void append(std::vector<EqualLayers>& groups, EqualLayers layer) {
-  if (!groups.empty() && groups.back().lanes == layer.lanes)
+  if (!groups.empty() && groups.back().lanes == layer.lanes && groups.back().window == layer.window)
     groups.back().layers += layer.layers;
   else
     groups.push_back(std::move(layer));
@@ -86,22 +86,32 @@ std::uint64_t copies(std::uint64_t stored_kv_heads, std::uint64_t kv_heads) {
 
 /// Computes what lanes with these budgets hold under the eviction's rule.
 struct Rule {
-  const Model& model;
   std::uint64_t prompt = 0, overshoot = 0;
   bool appends = false, streams = false;
 
   EqualLanes lane(std::uint64_t budget, std::uint64_t lanes) const {
-    if (budget == kNoLimit) return windowed({lanes, prompt, kNoLimit});
+    if (budget == kNoLimit) return {lanes, prompt, kNoLimit};
     const std::uint64_t limit = checked_sum("a budget", budget, overshoot);
-    return windowed({lanes, std::min(prompt, streams ? limit : budget), appends ? kNoLimit : limit});
-  }
-
- private:
-  /// Limits a lane to the model's window: tokens behind it are freed, whatever the policy.
-  EqualLanes windowed(const EqualLanes& lane) const {
-    return {lane.lanes, model.within_window(lane.after_prompt), model.within_window(lane.limit)};
+    return {lanes, std::min(prompt, streams ? limit : budget), appends ? kNoLimit : limit};
   }
 };
+
+/// Returns layers all of whose lanes hold the same, split where windows change.
+Holding alike(const Model& model, const EqualLanes& lane) {
+  Holding out;
+  for (const auto& [layers, window] : model.window_runs()) out.layers.push_back({layers, {lane}, window});
+  return out;
+}
+
+/// Limits lanes to the window of their layer: tokens behind it are freed, whatever the policy.
+Holding windowed(Holding holding) {
+  for (EqualLayers& group : holding.layers)
+    for (EqualLanes& lane : group.lanes) {
+      lane.after_prompt = group.within_window(lane.after_prompt);
+      lane.limit = group.within_window(lane.limit);
+    }
+  return holding;
+}
 
 }  // namespace
 
@@ -141,9 +151,16 @@ bool splits_by_trace(const policy::Composition& composition) {
          needs.values || needs.queries;
 }
 
+Holding whole_holding(const Model& model, std::uint64_t stored_kv_heads, std::uint64_t tokens) {
+  return alike(model, {stored_kv_heads, tokens, kNoLimit});
+}
+
 void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Holding& holding) {
   std::uint64_t layers = 0;
+  std::vector<WindowRun> runs;
   for (const EqualLayers& group : holding.layers) {
+    if (runs.empty() || runs.back().window != group.window) runs.push_back({0, group.window});
+    runs.back().layers += group.layers;
     std::uint64_t lanes = 0;
     for (const EqualLanes& alike : group.lanes) lanes += alike.lanes;
     if (lanes != stored_kv_heads || group.layers == 0)
@@ -153,6 +170,7 @@ void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Hold
   }
   if (layers != model.layers)
     bug(std::to_string(layers) + " layers are held of " + std::to_string(model.layers), model.name);
+  if (runs != model.window_runs()) bug("the windows held are not those of the layers", model.name);
 }
 
 Holding rule_holding(const policy::Composition& composition, const Model& model,
@@ -164,8 +182,8 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   const std::uint64_t stored = stored_kv_heads == 0 ? model.kv_heads : stored_kv_heads;
   const std::uint64_t times = copies(stored, model.kv_heads);
   const policy::Cost cost = eviction.cost(shape_of(composition, model, prompt, budget));
-  const Rule rule{model, prompt, eviction.overshoot(), cost.appends, cost.streams};
-  if (eviction.spec->own_budget) return {{{model.layers, {rule.lane(kNoLimit, stored)}}}};
+  const Rule rule{prompt, eviction.overshoot(), cost.appends, cost.streams};
+  if (eviction.spec->own_budget) return windowed(alike(model, rule.lane(kNoLimit, stored)));
 
   if (budget < prompt) sim::check_floor(composition, budget, "the budget");
   if (budget > context)
@@ -175,7 +193,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   // There is nothing to split if every lane holds its prompt.
   if (sim::nothing_to_split(composition, prompt, budget) || allocation.spec->name == "uniform" ||
       splits_by_trace(composition))
-    return {{{model.layers, {rule.lane(std::max<std::uint64_t>(budget, composition.floor()), stored)}}}};
+    return windowed(alike(model, rule.lane(std::max<std::uint64_t>(budget, composition.floor()), stored)));
 
   const std::uint64_t lanes = checked_product("the lanes", model.layers, model.kv_heads);
   if (lanes > kMostLanes)
@@ -188,35 +206,40 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   const std::vector<std::size_t> budgets =
       sim::lane_budgets(composition, {model.layers, model.kv_heads, prompt}, budget, {.tables = &tables});
   Holding out;
-  for (std::size_t layer = 0; layer < model.layers; ++layer) {
-    EqualLayers group{1, {}};
-    for (std::size_t head = 0; head < model.kv_heads; ++head)
-      append(group.lanes, rule.lane(budgets[layer * model.kv_heads + head], times));
-    append(out.layers, std::move(group));
-  }
-  return out;
+  std::size_t layer = 0;
+  for (const auto& [layers, window] : model.window_runs())
+    for (std::uint64_t i = 0; i < layers; ++i, ++layer) {
+      EqualLayers group{1, {}, window};
+      for (std::size_t head = 0; head < model.kv_heads; ++head)
+        append(group.lanes, rule.lane(budgets[layer * model.kv_heads + head], times));
+      append(out.layers, std::move(group));
+    }
+  return windowed(std::move(out));
 }
 
-Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell,
+Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell, const Model& model,
                          std::uint64_t stored_kv_heads, std::uint64_t element_bits) {
   if (!cell.skipped.empty()) bug("a cell that was skipped holds nothing", cell.skipped);
+  if (outcome.n_layers != model.layers) bug("the model is not that of the replay", model.name);
   const std::uint64_t times =
       copies(stored_kv_heads == 0 ? outcome.n_kv_heads : stored_kv_heads, outcome.n_kv_heads);
   Holding out;
-  for (std::size_t layer = 0; layer < outcome.n_layers; ++layer) {
-    EqualLayers group{1, {}};
-    for (std::size_t head = 0; head < outcome.n_kv_heads; ++head) {
-      const sim::LaneOutcome& lane = cell.lanes[layer * outcome.n_kv_heads + head];
-      const bool grew = lane.held_at_end == lane.kept_tokens + outcome.decode;
-      EqualLanes held{times, lane.kept_tokens, grew ? kNoLimit : lane.held_at_end};
-      if (lane.stored && 8 * outcome.token_bytes == element_bits * outcome.token_numbers)
-        held.counted = CountedBits{lane.stored->kept_bits, lane.stored->held_bits};
-      if (lane.read && lane.read->later_loaded_tokens > 0)
-        held.hits = lane.read->hits / lane.read->later_loaded_tokens;
-      append(group.lanes, held);
+  std::size_t layer = 0;
+  for (const auto& [layers, window] : model.window_runs())
+    for (std::uint64_t i = 0; i < layers; ++i, ++layer) {
+      EqualLayers group{1, {}, window};
+      for (std::size_t head = 0; head < outcome.n_kv_heads; ++head) {
+        const sim::LaneOutcome& lane = cell.lanes[layer * outcome.n_kv_heads + head];
+        const bool grew = lane.held_at_end == lane.kept_tokens + outcome.decode;
+        EqualLanes held{times, lane.kept_tokens, grew ? kNoLimit : lane.held_at_end};
+        if (lane.stored && 8 * outcome.token_bytes == element_bits * outcome.token_numbers)
+          held.counted = CountedBits{lane.stored->kept_bits, lane.stored->held_bits};
+        if (lane.read && lane.read->later_loaded_tokens > 0)
+          held.hits = lane.read->hits / lane.read->later_loaded_tokens;
+        append(group.lanes, held);
+      }
+      append(out.layers, std::move(group));
     }
-    append(out.layers, std::move(group));
-  }
   return out;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 /// How many tokens each lane holds while a sequence is served: from closed forms, or from a replay.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -38,10 +39,16 @@ struct EqualLanes {
   bool operator==(const EqualLanes&) const = default;
 };
 
-/// Neighbouring layers with equal numbers of tokens.
+/// Neighbouring layers with equal numbers of tokens and one window.
 struct EqualLayers {
   std::uint64_t layers = 0;
   std::vector<EqualLanes> lanes{};  ///< in order of head; their counts add up to the stored KV heads
+  std::uint64_t window = 0;         ///< as Model::window_runs() has it
+
+  /// Returns how many of `count` tokens, the newest included, the newest attends to.
+  std::uint64_t within_window(std::uint64_t count) const {
+    return window == 0 ? count : std::min(count, window);
+  }
 
   std::uint64_t tokens(std::uint64_t step) const;   ///< sum over the lanes of one layer
   std::uint64_t longest(std::uint64_t step) const;  ///< the most tokens of a lane of one layer
@@ -54,7 +61,10 @@ struct Holding {
   std::uint64_t tokens(std::uint64_t step) const;  ///< sum over all lanes
 };
 
-/// Throws Error(bug) unless `holding` has every layer of the model with all its lanes.
+/// Returns all layers with `tokens` tokens in each of their lanes, windows or not.
+Holding whole_holding(const Model& model, std::uint64_t stored_kv_heads, std::uint64_t tokens);
+
+/// Throws Error(bug) unless `holding` has every layer of the model with all its lanes and its window.
 void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Holding& holding);
 
 /// Returns what a policy holds by its rule: min(budget, prompt) tokens per lane after the prompt, split as
@@ -65,7 +75,7 @@ void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Hold
 /// model's; 0: the model's. Throws Error(usage) when the budget is below the policy's floor or above prompt +
 /// generate, for
 /// oracles, and as the allocation does.
-/// No lane holds more than a sliding window (Model::window), because runtimes free tokens that no later token
+/// No lane holds more than the sliding window of its layer, because runtimes free tokens that no later token
 /// attends to. The tokens that a policy keeps are taken to be within the window.
 Holding rule_holding(const policy::Composition& composition, const Model& model,
                      std::uint64_t stored_kv_heads, std::uint64_t prompt, std::uint64_t generate,
@@ -76,10 +86,11 @@ bool splits_by_trace(const policy::Composition& composition);
 
 /// Returns what a replayed cell held, lane by lane: exact after the prompt and at the last step, and between
 /// them for lanes that only grow or have stopped growing. `stored_kv_heads` is a multiple of the outcome's
-/// heads: each lane is stored that many times; 0: once. A replay frees no tokens beyond a window, so they
-/// count as held. What a representation took is as counted, if the trace's numbers have `element_bits`; a
-/// ledger, which knows no evictions, says it otherwise. Throws Error(bug) for a skipped cell.
-Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell,
+/// heads: each lane is stored that many times; 0: once. `model` says which layers have a window. A replay
+/// frees no tokens beyond a window, so they count as held. What a representation took is as counted, if the
+/// trace's numbers have `element_bits`; a ledger, which knows no evictions, says it otherwise. Throws
+/// Error(bug) for a skipped cell.
+Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell, const Model& model,
                          std::uint64_t stored_kv_heads, std::uint64_t element_bits = 16);
 
 /// Returns the cost of the eviction, the allocation and the representation, per layer and sequence; keys,

@@ -206,7 +206,7 @@ PassTime pass_time(const Model& model, const Machine& machine, const Serving& se
   const DevicePass device(model, machine, serving);
   if (tokens == 0) usage_error("a pass of no tokens takes no time", "new tokens");
   const std::uint64_t prefilled = past + (tokens > 1 ? tokens : 0);
-  const Holding full{{{model.layers, {{stored_heads(model, serving.layout), prefilled, kNoLimit}}}}};
+  const Holding full = whole_holding(model, stored_heads(model, serving.layout), prefilled);
   if (tokens > 1) return PromptPasses(device, serving, full, {}).chunk(tokens, past, logits ? 1 : 0);
   PassTime pass;
   device.dense(pass, 1);

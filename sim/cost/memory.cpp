@@ -51,11 +51,16 @@ struct LaneRange {
 };
 
 /// The moment at which a layer is measured: after `step` generated tokens, or in the prefill, when all its
-/// lanes hold `whole` tokens of the prompt.
+/// lanes hold `whole` tokens of the prompt, those of them that are within its window, and `fresh` new ones.
 struct Moment {
   std::uint64_t step = 0;
   std::uint64_t whole = kNoLimit;  ///< kNoLimit: the tokens that the policy keeps
+  std::uint64_t fresh = 0;
 
+  /// Returns the moment of these layers, whose lanes hold `whole` tokens.
+  Moment of(const EqualLayers& group) const {
+    return whole == kNoLimit ? *this : Moment{.step = step, .whole = group.within_window(whole) + fresh};
+  }
   LaneTokens tokens(const EqualLanes& lane) const {
     return whole == kNoLimit ? lane.tokens(step) : LaneTokens{.kept = whole};
   }
@@ -76,8 +81,9 @@ class DeviceCache {
               LaneRange range)
       : model_(model), serving_(serving), holding_(holding), cost_(cost), range_(range) {}
 
-  CacheBytes layer(const EqualLayers& group, const Moment& moment) const {
+  CacheBytes layer(const EqualLayers& group, const Moment& of_all) const {
     CacheBytes bytes;
+    const Moment moment = of_all.of(group);
     const std::uint64_t longest = longest_slots(group, moment);
     for_lanes(group, [&](const EqualLanes& lane, std::uint64_t lanes) {
       bytes.add(1, equal_lanes(lane, lanes, moment, lane_slots(lane, moment, longest)));
@@ -167,7 +173,7 @@ class DeviceCache {
     }
     if (offload.buffer > 0 && offload.cache_away() > 0)
       for_lanes(group, [&](const EqualLanes& lane, std::uint64_t lanes) {
-        const std::uint64_t away = share_of(moment.tokens(lane).all(), offload.cache_away());
+        const std::uint64_t away = share_of(moment.of(group).tokens(lane).all(), offload.cache_away());
         bytes.keys_values = checked_sum(kCache, bytes.keys_values,
                                         stored_bytes(layout().storage, model_, lanes,
                                                      LaneTokens{.kept = std::min(offload.buffer, away)}));
@@ -339,7 +345,7 @@ std::uint64_t bytes_of(std::uint64_t parameters, double bits) {
 
 std::uint64_t matrix_bytes(const Model& share, const Runtime& runtime) {
   return bytes_of(checked_product(kWeights, share.layers, share.block_matrix_parameters()),
-                  runtime.weight_bits);
+                  runtime.weight_bits.value_or(share.weight_bits));
 }
 
 std::uint64_t share_weight_bytes(const Model& share, const Runtime& runtime) {
@@ -443,9 +449,9 @@ Memory prefill_peak(const Model& model, const Machine& machine, const Serving& s
     return memory;
   };
   const std::uint64_t last = serving.prompt - earlier;
-  const auto rested = [&](std::uint64_t tokens) { return Moment{.whole = model.within_window(tokens)}; };
+  const auto rested = [&](std::uint64_t tokens) { return Moment{.whole = tokens}; };
   const auto in_work = [&](std::uint64_t past, std::uint64_t tokens) {
-    return Moment{.whole = model.within_window(past) + tokens};
+    return Moment{.whole = past, .fresh = tokens};
   };
   const Moment before = rested(earlier), all = in_work(earlier, last);
   Memory peak = at(Moment{}, all, before,

@@ -1,34 +1,37 @@
 #pragma once
 /// The shape of a language model that determines its bytes and operations.
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "traces/model/model_config.hpp"
+
 namespace kvsim::cost {
 
-struct Model {
+/// Neighbouring layers with one sliding window; 0: full attention.
+struct WindowRun {
+  std::uint64_t layers = 0, window = 0;
+  bool operator==(const WindowRun&) const = default;
+};
+
+struct Model : model::LayerParts {
   std::string name{};    ///< name in the catalogue, or the file it was read from
   std::string source{};  ///< where the numbers come from
   std::uint64_t layers = 0, hidden = 0, ffn = 0, vocab = 0;
   std::uint64_t query_heads = 0, kv_heads = 0;  ///< kv_heads divides query_heads
   std::uint64_t head_dim = 0, value_dim = 0;    ///< not hidden / query_heads in general (Qwen3, Gemma)
   std::uint64_t max_context = 0;                ///< positions the model was made for; 0: not known
-  std::uint64_t window = 0;                     ///< sliding window of every layer; 0: full attention
+  std::uint64_t window = 0;                     ///< sliding window of the layers that have one; 0: none has
+  std::vector<bool> full_layers{};              ///< [layers]: those without the window; empty: all have it
   std::uint64_t learned_positions = 0;          ///< rows of a position embedding (OPT: 2050); 0: none
-  bool gated_mlp = true;                        ///< three matrices (Llama) or two (OPT, GPT-J)
   bool tied_embeddings = false;
-  bool layer_norm = false;            ///< weight and bias per norm (LayerNorm) or weight only (RMSNorm)
-  std::uint64_t norms_per_block = 2;  ///< GPT-J: 1
-  bool qkv_bias = false, output_bias = false, mlp_bias = false, head_bias = false;
-  bool qk_norm = false;  ///< a norm over head_dim of queries and keys (Qwen3)
+  double weight_bits =
+      16;                 ///< of a parameter of the blocks' matrices, scales and zeros included, in the mean
+  std::string remarks{};  ///< what the name does not say: how weights are stored, what is not counted
 
-  /// Returns how many of `tokens` tokens, the newest included, the newest attends to: the others may be
-  /// freed.
-  std::uint64_t within_window(std::uint64_t tokens) const {
-    return window == 0 ? tokens : std::min(tokens, window);
-  }
+  /// Returns the layers from the first to the last, those with one window together.
+  std::vector<WindowRun> window_runs() const;
   /// Returns the parameters of one block's matrices: h*D*Hq + h*Hk*(D + Dv) + Hq*Dv*h + m*h*f, m = 3 (gated)
   /// or 2.
   std::uint64_t block_matrix_parameters() const;
@@ -51,12 +54,14 @@ Model device_share(const Model& model, std::uint64_t tensor_parallel);
 /// Returns the KV heads that one device stores: ceil(stored / degree), at least one.
 std::uint64_t local_kv_heads(std::uint64_t stored_kv_heads, std::uint64_t tensor_parallel);
 
-/// Parses a config.json of Hugging Face transformers: llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, opt,
-/// gptj and other types with llama's keys and activation. Absent keys have the defaults of the model's class.
-/// `name` and `source` of the file are used if it has them ("kvsim_name", "kvsim_source"), else `where`.
-/// Throws Error(input) naming the key: missing, zero, negative, not whole, heads that do not divide, sizes
-/// whose product does not fit 64 bits.
+/// Returns what a configuration, which is called `name`, says of sizes.
+Model model_of(const model::ModelConfig& config, const std::string& name);
+/// Parses a config.json of a type that model::families() has. `name` and `source` of the file are used if it
+/// has them ("kvsim_name", "kvsim_source"), else `where`. Throws Error(input) naming the key.
 Model parse_model(std::string_view json, const std::string& where);
+/// Throws Error(usage) for a model only some of whose layers have a window: `what` counts one number of
+/// tokens for all layers.
+void require_equal_layers(const Model& model, const std::string& what);
 /// Finds a model by its name in the catalogue (ignoring case), or reads a config.json, the one in a
 /// directory, or a GGUF file. Throws Error(usage) for unknown names with the nearest ones, Error(input) for
 /// files.

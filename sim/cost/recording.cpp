@@ -68,6 +68,8 @@ Recording recording_of(const trace::Header& header, const std::string& where) {
   if (!timed) input_error("the trace holds no times of its passes", where, kCapture);
   Recording recording{.model = parse_model(header.model.config_json, where + " config.json"),
                       .serving = serving_of(header, where)};
+  // The file of quantised weights says what they take.
+  if (recording.model.weight_bits != 16) recording.serving.runtime.weight_bits.reset();
   for (std::size_t pass = 0; pass < header.passes.size(); ++pass)
     recording.passes.push_back(timed_pass(header, pass, where));
   return recording;

@@ -36,7 +36,8 @@ void check_runtime(const Runtime& runtime) {
   need(runtime.cache_traffic >= 1 && std::isfinite(runtime.cache_traffic),
        "a step reads the cache at least once", "cache traffic");
   need(runtime.host_floor >= 0 && std::isfinite(runtime.host_floor), "is no time", "host floor");
-  need(runtime.weight_bits > 0 && std::isfinite(runtime.weight_bits), "is not above zero", "weight bits");
+  const double bits = runtime.weight_bits.value_or(16);
+  need(bits > 0 && std::isfinite(bits), "is not above zero", "weight bits");
   need(runtime.embedding_bits > 0 && std::isfinite(runtime.embedding_bits), "is not above zero",
        "embedding bits");
   need(runtime.activation_bytes > 0, "is zero", "activation bytes");

@@ -101,7 +101,7 @@ class GroupRankings {
       units_.emplace_back();
       if (eviction_group)
         units_.back() =
-            replay_units(*eviction_group, tensors_, prompt_seed(sequence, study.seed), &tables, {});
+            replay_units(*eviction_group, tensors_, study.seed, &tables, {});
     }
   }
 

@@ -10,7 +10,7 @@ namespace kvsim::prefix {
 
 enum class FoundTokens {
   all,    ///< of a last block that is not full, those that it has
-  whole,  ///< of whole blocks alone, as engines share them
+  whole,  ///< of whole blocks alone, as engines share and keep them (requests::forget_tails())
   vllm,   ///< of whole blocks, and never the whole prompt: vLLM computes its last token again
 };
 

@@ -144,14 +144,6 @@ std::optional<Error> missing_queries(const trace::Sequence& sequence) {
                                    : "."));
 }
 
-std::uint64_t prompt_seed(const trace::Sequence& sequence, std::uint64_t seed) {
-  const std::vector<std::int32_t>& ids = sequence.source().header().token_id;
-  std::uint64_t digest = key_of("prompt");
-  for (std::uint64_t position = 0; position < sequence.prompt_length(); ++position)
-    digest = combine({digest, static_cast<std::uint64_t>(ids[sequence.token(position)])});
-  return combine({seed, digest});
-}
-
 policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
                              std::uint32_t n_lanes, std::uint64_t seed, const policy::Tables* tables) {
   policy::CacheUnit unit;

@@ -65,21 +65,34 @@ Engine::Engine(const EngineSettings& settings, const requests::RequestTrace& tra
       usage_error("the machine has no link to host memory", "cache on the host");
     host_.emplace(settings.host_cache, trace, *tree, seconds_of(settings));
   }
-  for (const requests::Request& request : trace.requests) check(request);
+  check();
   for (Place place = settings.max_sequences; place-- > 0;) free_places_.push_back(place);
 }
 
-void Engine::check(const requests::Request& request) const {
-  const std::string where = request.line > 0 ? "line " + std::to_string(request.line)
-                                             : "request " + std::to_string(&request - trace_.requests.data());
-  if (request.prompt_tokens == 0) input_error("a request without a prompt", where);
+void Engine::check() const {
+  const auto where = [&](std::size_t request) {
+    const std::uint64_t line = trace_.requests[request].line;
+    return line > 0 ? "line " + std::to_string(line) : "request " + std::to_string(request);
+  };
+  bool any = trace_.requests.empty();
+  for (std::uint32_t i = 0; i < trace_.requests.size(); ++i) {
+    if (trace_.requests[i].prompt_tokens == 0) input_error("a request without a prompt", where(i));
+    any |= holds(i);
+  }
+  if (!any)
+    input_error("a request of " + std::to_string(stored_tokens(0)) + " tokens, and the memory holds " +
+                    std::to_string(memory_->longest()) + " of one sequence, less than any request has",
+                where(0), "give more memory");
+}
+
+bool Engine::holds(std::uint32_t request) const {
+  return stored_tokens(request) <= memory_->longest();
+}
+
+std::uint64_t Engine::stored_tokens(std::uint32_t request) const {
+  const requests::Request& of = trace_.requests[request];
   // The last generated token is never stored.
-  const std::uint64_t stored =
-      std::uint64_t{request.prompt_tokens} + std::max<std::uint32_t>(request.generated_tokens, 1) - 1;
-  if (stored > memory_->longest())
-    input_error("a request of " + std::to_string(stored) + " tokens, and the memory holds " +
-                    std::to_string(memory_->longest()) + " of one sequence",
-                where, "give more memory, or leave the request out");
+  return std::uint64_t{of.prompt_tokens} + std::max<std::uint32_t>(of.generated_tokens, 1) - 1;
 }
 
 std::uint64_t Engine::found(std::uint32_t request) const {

@@ -67,6 +67,7 @@ struct RequestOutcome {
   std::uint32_t preemptions = 0, replica = 0;
   std::uint32_t runs = 0;   ///< pieces of memory in which it lay at its end
   double swap_seconds = 0;  ///< that the engine waited for its copies, from the host's cache too
+  bool refused = false;     ///< on arrival, as no memory holds it: nothing else is said of it
 
   double queueing() const { return started - arrival; }
   double ttft() const { return first_token - arrival; }
@@ -99,10 +100,13 @@ using StepPrice = std::function<double(const cost::StepWork&)>;
 class Engine {
  public:
   /// `tree`: of the trace, for engines with a prefix cache. All must outlive the engine. Throws Error(usage)
-  /// for settings that cannot be, Error(input) for a request that the empty memory cannot hold.
+  /// for settings that cannot be, Error(input) where the empty memory can hold no request.
   Engine(const EngineSettings& settings, const requests::RequestTrace& trace, const prefix::PrefixTree* tree,
          StepPrice price, std::vector<RequestOutcome>& outcomes);
 
+  /// Whether the empty memory can hold it.
+  bool holds(std::uint32_t request) const;
+  /// Of a request that it holds.
   void arrive(std::uint32_t request) { waiting_.push_back({.request = request}); }
   bool idle() const { return waiting_.empty() && running_.empty(); }
   bool in_step() const { return in_step_; }
@@ -132,12 +136,15 @@ class Engine {
     return trace_.requests[sequence.request].prompt_tokens + sequence.generated;
   }
 
+  void check() const;
+  /// Tokens at its end.
+  std::uint64_t stored_tokens(std::uint32_t request) const;
+
   /// Tokens that it may find: of its prompt, and not all, because the last one known must be computed.
   std::uint64_t shareable(const Sequence& sequence) const {
     return std::min<std::uint64_t>(trace_.requests[sequence.request].prompt_tokens, known(sequence) - 1);
   }
 
-  void check(const requests::Request& request) const;
   void schedule(double now);
   bool admit(Sequence& sequence, double now);
   /// Gives the sequence its part of the step.

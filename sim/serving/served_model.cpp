@@ -39,7 +39,7 @@ std::uint64_t cache_bytes_left(const ServedModel& served, std::uint64_t step_tok
   step.generate = 0;
   step.batch = 1;
   const std::uint64_t lanes = cost::stored_heads(model, step.layout);
-  const cost::Holding all{{{model.layers, {{lanes, step_tokens, cost::kNoLimit}}}}};
+  const cost::Holding all = cost::whole_holding(model, lanes, step_tokens);
   const cost::Memory peak = cost::prefill_peak(model, served.machine, step, all, {});
   const auto given = static_cast<std::uint64_t>(share * static_cast<double>(served.machine.memory));
   const std::uint64_t taken = cost::checked_sum("an engine", peak.weights, peak.activations, peak.reserved);

@@ -66,8 +66,9 @@ class Fleet {
     for (double now = next_time(); std::isfinite(now); now = next_time()) {
       end_steps(now);
       while (!arrivals_.empty() && arrivals_.top().first <= now) {
-        arrive(arrivals_.top().second, arrivals_.top().first);
+        const auto [at, request] = arrivals_.top();
         arrivals_.pop();
+        arrive(request, at);
       }
       for (const auto& engine : engines_)
         if (!engine->in_step() && !engine->idle()) engine->start_step(now);
@@ -91,15 +92,23 @@ class Fleet {
       ended_.clear();
       engine->end_step(ended_);
       result_.end = now;
-      for (const std::uint32_t request : ended_)
-        for (const std::uint32_t child : children_.of(request))
-          arrivals_.push({now + trace_.requests[child].time_s, child});
+      for (const std::uint32_t request : ended_) send_children(request, now);
     }
+  }
+
+  /// What waits for the request arrives its pause after it has ended.
+  void send_children(std::uint32_t request, double end) {
+    for (const std::uint32_t child : children_.of(request))
+      arrivals_.push({end + trace_.requests[child].time_s, child});
   }
 
   void arrive(std::uint32_t request, double now) {
     RequestOutcome& outcome = result_.requests[request];
     outcome.arrival = now;
+    if (!engines_.front()->holds(request)) {
+      outcome.refused = true;
+      return send_children(request, now);
+    }
     std::uint32_t replica = 0;
     if (engines_.size() > 1) {
       unfinished_.clear();

@@ -23,12 +23,13 @@ bool good(const RequestOutcome& request, const Slo& slo) {
 
 ServingSummary summary_of(const ServingResult& result, const Slo& slo, std::uint64_t capacity) {
   ServingSummary out;
-  out.requests = result.requests.size();
-  if (result.requests.empty()) return out;
+  for (const RequestOutcome& request : result.requests) ++(request.refused ? out.refused : out.requests);
+  if (out.requests == 0) return out;
   std::vector<double> queueing, ttft, tpot, latency, gap;
-  double first = result.requests.front().arrival, runs = 0;
+  double first = result.end, runs = 0;
   std::uint64_t kept_limits = 0, prompt = 0, generated = 0, hits = 0, from_host = 0;
   for (const RequestOutcome& request : result.requests) {
+    if (request.refused) continue;
     first = std::min(first, request.arrival);
     queueing.push_back(request.queueing());
     ttft.push_back(request.ttft());

@@ -18,8 +18,9 @@ struct Slo {
 bool good(const RequestOutcome& request, const Slo& slo);
 
 struct ServingSummary {
-  std::uint64_t requests = 0;
-  double seconds = 0;  ///< from the first arrival to the last token
+  std::uint64_t requests = 0;  ///< that were served: all that follows is of these
+  std::uint64_t refused = 0;   ///< as no memory holds them
+  double seconds = 0;          ///< from the first arrival to the last token
   // Of the requests that have one.
   Spread queueing{}, ttft{}, tpot{}, latency{};
   Spread longest_gap{};  ///< between two tokens of a request

@@ -46,11 +46,13 @@ class Chat(CommandTest):
 
     def test_workload(self):
         for raw, item in zip(self.items(), self.items("--chat")):
-            self.assertTrue(item["prompt"].startswith(BEFORE) and item["prompt"].endswith(AFTER))
+            prefix = raw["prompt"].encode()[-raw["answer_prefix"]:].decode()  # << KEY: the answer begins with it
+            self.assertTrue(prefix.startswith(" <<"))
+            self.assertTrue(item["prompt"].startswith(BEFORE) and item["prompt"].endswith(AFTER + prefix))
             self.assertNotIn("chat", raw)
             self.assertEqual(len(item["chat"]), 64)
             self.assertTrue(280 < item["tokens"] <= 300, item["tokens"])
-            self.assertEqual((item["expect"], item["answers"]), ("holds-any", [answer.strip() for answer in raw["answers"]]))
+            self.assertEqual((item["expect"], item["answers"]), (raw["expect"], raw["answers"]))
             self.assertGreater(item["answer_tokens"], 0)
             part = {}
             at = 0
@@ -62,7 +64,7 @@ class Chat(CommandTest):
             self.assertEqual(at, len(item["prompt"]))
             self.assertEqual(part["markup"], [BEFORE, AFTER])
             for role in "question", "evidence":
-                self.assertEqual(part[role], [raw["prompt"][s["begin"]:s["end"]] for s in raw["spans"] if s["role"] == role])
+                self.assertEqual("".join(part[role]), "".join(raw["prompt"][s["begin"]:s["end"]] for s in raw["spans"] if s["role"] == role))
 
     def test_capture_and_cut(self):
         items = self.items("--chat")
@@ -118,10 +120,13 @@ class Chat(CommandTest):
         self.assertNotIn(NOTE, said)
         made = []
         for item in raw:
-            shift = len(BEFORE)
-            spans = [span | {"begin": span["begin"] + shift, "end": span["end"] + shift} for span in item["spans"]]
-            made.append(item | {"prompt": BEFORE + item["prompt"] + AFTER, "spans": spans, "expect": "holds-any", "tokens": 0,
-                                "answers": [a.strip() for a in item["answers"]], "chat": self.items("--chat")[0]["chat"]})
+            # The bytes that begin the answer follow the template's opening of it; the question is on both sides.
+            asked = len(item["prompt"]) - item["answer_prefix"]
+            spans = [span | {"begin": span["begin"] + len(BEFORE), "end": min(span["end"], asked) + len(BEFORE)} for span in item["spans"]
+                     if span["begin"] < asked]
+            spans.append({"begin": len(BEFORE) + asked + len(AFTER), "end": len(BEFORE) + len(item["prompt"]) + len(AFTER), "role": "question"})
+            made.append(item | {"prompt": BEFORE + item["prompt"][:asked] + AFTER + item["prompt"][asked:], "spans": spans, "tokens": 0,
+                                "chat": self.items("--chat")[0]["chat"]})
         self.write("made.jsonl", made)
         self.assertEqual(through, answers("--workload", "made.jsonl", "--max-new-tokens", 4)[0])
         self.assertIn(NOTE, answers("--workload", "raw.jsonl", "--max-new-tokens", 4)[1])

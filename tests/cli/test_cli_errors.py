@@ -51,7 +51,7 @@ class Usage(CommandTest):
         self.assertIn("Did you mean window", message)
         for text in "snapkv(window=x)", "snapkv(window=8", "snapkv(window=8)garbage", "", "h2o+uniform+uniform", "+":
             self.replay_fails("--policy", text, "--budget", "16")
-        self.assertIn("its own --policy", self.replay_fails("--policy", "h2o,tova", "--budget", "16"))
+        self.assertIn("tovaa", self.replay_fails("--policy", "h2o,tovaa", "--budget", "16"))
 
     def test_budgets(self):
         for text in "0", "-4", "0%", "-5%", "abc", "", "10,,20", "10%%", "1e99", "nan", "inf", "5 apples", "0KiB":
@@ -106,7 +106,7 @@ class WrongTurns(CommandTest):
 
     def test_values_that_slipped_out_of_their_option(self):
         self.assertIn("--policy h2o", self.fails(2, "replay", "t.h5", "--policy", "tova", "h2o", "--budget", "20"))
-        self.assertIn("--policy h2o(recent=0.5)",
+        self.assertIn("--policy 'h2o(recent=0.5)'",
                       self.fails(2, "replay", "t.h5", "--policy", "tova", "h2o(recent=0.5)", "--budget", "20"))
         self.assertIn("--budget 10%,25%", self.fails(2, "replay", "t.h5", "--policy", "tova", "--budget", "10%", "25%"))
 
@@ -171,6 +171,23 @@ class Endings(CommandTest):
         self.assertEqual((self.folder / "table.txt").read_text(), self.ok(*self.asked))
         self.ok(*self.asked, "-o", "rows.txt", "--format", "csv")
         self.assertEqual((self.folder / "rows.txt").read_text(), self.ok(*self.asked, "--format", "csv"))
+
+    def test_endings_of_no_format(self):
+        for ending in "parquet", "xlsx", "feather":
+            message = self.fails(2, *self.asked, "-o", f"never.{ending}")
+            self.assertIn(f"writes no {ending}", message)
+            self.assertIn("Python package", message)
+            self.assertIn("writes no", self.fails(2, *self.asked, "-o", f"never.{ending}", "--format", "csv"))
+            for command in (["trace", "generate"], ["workload", "needle", "--context", 200],
+                            ["allocate", "t.h5", "--policy", "h2o+pyramid", "--budget", "20"], ["calibrate", "kvquant", "t.h5"]):
+                self.assertIn(ending, self.fails(2, *command, "-o", f"never.{ending}"))
+        for ending, near in ("jsn", "json"), ("hdf5", "h5"), ("csv2", "csv"), ("tsv", "csv"), ("cvs", "csv"):
+            self.assertIn(near, self.fails(2, *self.asked, "-o", f"never.{ending}"))
+        self.assertIn("HTML", self.fails(2, "report", "folder", "-o", "never.pdf"))
+        self.ok(*self.asked, "-o", "plain")
+        self.ok(*self.asked, "-o", "odd.dat", "--format", "csv")
+        self.assertEqual(self.ok(*self.asked), (self.folder / "plain").read_text())
+        self.assertEqual([path.name for path in self.folder.glob("never*")], [])
 
     def test_contradictions(self):
         for ending, format in ("csv", "json"), ("h5", "csv"), ("json", "table"), ("md", "h5"):

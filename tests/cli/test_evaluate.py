@@ -139,6 +139,34 @@ class Evaluate(CommandTest):
         self.assertRegex(text, r"(?m)^full +1 +1 +1 ")  # right and its interval
         self.assertNotIn("not ranked", text)
 
+    def test_prompts_are_drawn_until_the_full_cache_has_answered_enough(self):
+        # The sample model answers some lists of words, and every key.
+        made = self.ok("workload", "copy", "--context", 300, "--count", 5, "--tokenizer", MODEL)
+        made += self.ok("workload", "needle", "--context", 300, "--count", 3, "--tokenizer", MODEL)
+        (self.folder / "mixed.jsonl").write_text(made)
+        ask = ["--policy", "streaming_llm", "--budget", "20%", "--cut", "prompt,question", "--mode", "greedy"]
+        every = self.rows(*ask, workload="mixed.jsonl")
+        some = self.rows(*ask, "--answered", 2, workload="mixed.jsonl")
+        expected = []
+        for kind in "copy", "needle":
+            answered = {"prompt": 0, "question": 0}
+            for item in dict.fromkeys(row["item"] for row in every if row["workload"] == kind):
+                if min(answered.values()) >= 2:
+                    break
+                of_item = [row for row in every if row["item"] == item]
+                expected += of_item
+                for row in of_item:
+                    answered[row["cut"]] += int(row["right_full"])
+        self.assertEqual(some, expected)
+        self.assertLess(len(some), len(every))
+        for row in every:
+            self.assertEqual(row["kept"], row["right"] if row["right_full"] == "1" else "")
+        told = self.kvsim(*self.evaluate("--workload", "mixed.jsonl", *ask, "--answered", 4))
+        self.assertIn("the full cache answers 3 of all 3 questions of needle at cut question, and --answered asks for 4", told.stderr)
+        refused = self.kvsim(*self.evaluate("--workload", "mixed.jsonl", *ask[:4], "--mode", "teacher", "--answered", 4))
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--answered", refused.stderr)
+
     def test_a_workload_that_the_full_cache_does_not_answer_is_not_ranked(self):
         self.ok("workload", "common-words", "--context", 300, "--count", 2, "--tokenizer", MODEL, "-o", "words.jsonl", "--overwrite")
         ask = self.evaluate("--workload", "words.jsonl", "--policy", "streaming_llm", "--policy", "full", "--budget", "10%")
@@ -273,6 +301,19 @@ class Evaluate(CommandTest):
         self.assertEqual(self.figure("drift", "layers.h5"), self.figure("drift", "layers.csv"))
         self.assertEqual({row["cut"] for row in self.figure("drift", "layers.csv")}, {"prompt", "question"})
         self.assertNotIn("cut", self.figure("drift", "layers.csv", "--cut", "question")[0])
+        self.ok(*self.evaluate("--workload", "keys.jsonl", *ask, "--force", "full", "--max-new-tokens", 5, "--per", "token", "--format", "csv",
+                               "-o", "tokens.csv"))
+        with open(self.folder / "tokens.csv", newline="") as file:
+            tokens = [row for row in csv.DictReader(file) if row["mode"] == "teacher"]
+        for metric in "kl", "rank", "same_top":
+            shown = self.figure("along", "tokens.csv", "--metric", metric, "--budget", "25%")
+            self.assertEqual({point["policy"] for point in shown}, {"h2o", "snapkv"})
+            self.assertGreater(len(shown), 2 * 2)  # cuts, policies, tokens
+            for point in shown:
+                of = [float(row[metric]) for row in tokens if row["budget"] == "25%"
+                      and (row["cut"], row["policy"], row["index"]) == (point["cut"], point["policy"], point["token"])]
+                self.assertAlmostEqual(float(point[metric]), sum(of) / len(of), places=12)
+        self.assertIn("evaluate --per token", self.fails(2, "plot", "along", "layers.csv"))
         self.rows(*ask, "--mode", "greedy", "-o", "answers.csv")
         with open(self.folder / "answers.csv", newline="") as file:
             answers = list(csv.DictReader(file))

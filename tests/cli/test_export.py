@@ -36,7 +36,7 @@ class Export(CommandTest):
             tables = {path.name.split(".")[0] for path in (self.folder / "study" / "tables").glob("*.csv*")}
             self.assertEqual(set(file), tables | {"results", "results-layer"})
             self.assertEqual(file["means/mean"].attrs["description"],
-                             b"over traces; a trace's value is the mean over its seeds")
+                             b"over traces; a trace's value is the mean over its seeds, which its interval draws anew, too")
             self.assertEqual(len(file["means/mean"]), len(means.splitlines()) - 1)
         self.assertIn("No differences.", self.ok("diff", "study", "study.h5"))
         self.assertEqual(self.ok("export", "study.h5", "--table", "means", "--format", "csv"), means)

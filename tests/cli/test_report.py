@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests kvsim report: a self-contained page, the same bytes every time, findings that agree with the tables."""
+import base64
 import csv
+import hashlib
 import html.parser
 import json
 import os
@@ -82,6 +84,22 @@ class Report(CommandTest):
         self.assertNotRegex(script, r"fetch|XMLHttpRequest|import|https?:|innerHTML|eval")
         self.assertLess(len(text), 5 << 20)
         self.assertNotIn(str(self.folder), text)
+
+    def test_only_its_own_script_and_style_run(self):
+        page = Page(self.page)
+        policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+        rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+        for kind in "script", "style":
+            content, = re.findall(rf"<{kind}>(.*?)</{kind}>", self.page, re.DOTALL)
+            digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+            self.assertEqual(rules[f"{kind}-src"], f"'sha256-{digest}'")
+        self.assertEqual((rules["default-src"], rules["img-src"], rules["base-uri"], rules["form-action"]),
+                         ("'none'", "data:", "'none'", "'none'"))
+        # It stands before what it is about, and the page has nothing that it would forbid.
+        self.assertLess(self.page.index("Content-Security-Policy"), min(self.page.index("<style"), self.page.index("<title")))
+        for tag, attributes in page.elements:
+            self.assertFalse([key for key in attributes if key == "style" or key.startswith("on")], tag)
+        self.assertNotRegex(re.search(r"<script>(.*?)</script>", self.page, re.DOTALL)[1], r"setAttribute\(\"style|cssText|\bFunction\(")
 
     def test_structure(self):
         page = Page(self.page)

@@ -259,7 +259,7 @@ class Pages(PageTest):
     def test_kivi_axes(self):
         page, (tables, _) = self.page("kivi_axes"), self.study("kivi_axes")
         means = {(row["metric"], row["params"]): float(row["mean"]) for row in tables("means") if row["workload"] == "all"}
-        params = lambda bits, keys, values: f"full()+uniform()+kivi(bits={bits},group=32,residual=128,keys={keys},values={values})"
+        params = lambda bits, keys, values: f"full()+uniform()+kivi(bits={bits},value_bits=0,group=32,residual=128,keys={keys},values={values})"
         pairs = [("channel", "token"), ("token", "token"), ("channel", "channel"), ("token", "channel")]
         metrics = ["key_error", "value_error", "logit_rmse", "total_variation", "output_error"]
         page.given("12 prompts of 1,000 tokens and 32 generated", "groups of 32, the latest 128 tokens exact", "with 2 bits:",

@@ -105,6 +105,35 @@ class Requests(CommandTest):
         self.assertIn("and 3 more", self.kvsim("requests", "check", name, "--most", 1).stdout)
         self.assertIn("sound (mooncake, 12031 requests, 288500 blocks)", self.ok("requests", "check", SAMPLE))
 
+    def test_check_says_what_info_says_where_every_line_is_bad(self):
+        name = self.write("sizes.jsonl", '{"timestamp":0,"input_length":10,"output_length":5,"hash_ids":[1,2]}\n')
+        done = self.kvsim("requests", "check", name)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("line 1: 10 tokens are 0 or 1 block of 512 tokens, but the line has 2 ids", done.stdout)
+        for message in done.stdout, self.fails(3, "requests", "info", name):
+            self.assertIn("--block-tokens N", message)
+        self.assertIn("sound", self.ok("requests", "check", name, "--block-tokens", "5"))
+        self.assertIn("has no requests", self.fails(3, "requests", "check", self.write("empty.jsonl", "")))
+
+    def test_a_request_without_a_prompt_is_bad_everywhere(self):
+        name = self.write("none.jsonl", mooncake((0, 600, [0, 1]), (1, 0, [])))
+        served = "requests", "serve", name, "--model", "llama-3.1-8b", "--machine", "h100-sxm"
+        for command in ("requests", "info", name), ("requests", "replay", name), served:
+            message = self.fails(3, *command)
+            for words in "none.jsonl line 2", "a request without a prompt", "leave the line out":
+                self.assertIn(words, message)
+        self.assertIn("line 2: a request without a prompt", self.kvsim("requests", "check", name).stdout)
+
+    def test_chunk_hashes_of_lmcache_need_the_size_of_a_chunk(self):
+        log = [{"timestamp": 1700000000.5 + i, "lookup_id": str(i), "chunk_hashes": hashes}
+               for i, hashes in enumerate([["0x1", "0x2"], ["0x1", "0x2", "0x3"]])]
+        name = self.write("chunk_hashes_1700000000_000000.jsonl", "".join(json.dumps(line) + "\n" for line in log))
+        message = self.fails(3, "requests", "info", name)
+        for words in "line 1", "chunk_hashes without chunk_size", "--block-tokens 256":
+            self.assertIn(words, message)
+        row = self.row(name, "--block-tokens", "256")
+        self.assertEqual((row["format"], row["prompt_tokens"], row["ceiling_tokens"]), ("lmcache", str(5 * 256), str(2 * 256)))
+
     def test_convert_repairs_the_order(self):
         name = self.write("mixed.jsonl", mooncake((9, 600, [7, 8]), (5, 600, [7, 6])))
         self.assertIn("--sort", self.fails(3, "requests", "info", name))

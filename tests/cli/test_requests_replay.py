@@ -74,6 +74,24 @@ class Replay(CommandTest):
                 for found in ("all", "whole", "vllm")}
         self.assertEqual(hits, {"all": str(600 + 1024), "whole": str(512 + 1024), "vllm": str(512 + 512)})
 
+    def test_tails_take_no_room_where_engines_keep_whole_blocks(self):
+        # Two blocks fit. With its tail the second prompt displaces all of the first one, whose whole block the third asks for.
+        name = self.trace([(0, 600, [1, 2]), (1, 600, [3, 4]), (2, 600, [1, 5])])
+        hits = {found: self.rows(name, "--capacity", "1K", "--policy", "lru", "--found", found)[0]
+                for found in ("all", "whole", "vllm")}
+        self.assertEqual({found: row["hit_tokens"] for found, row in hits.items()}, {"all": "0", "whole": "512", "vllm": "512"})
+        self.assertEqual({found: row["blocks"] for found, row in hits.items()}, {"all": "6", "whole": "3", "vllm": "3"})
+
+    def test_what_is_said_of_opt_and_of_who_sees_ahead(self):
+        # One block fits, for two prompts of 1 and two of 512 tokens in turns: opt keeps the block that is needed sooner.
+        name = self.trace([(0, 1, [1]), (1, 512, [2]), (2, 1, [1]), (3, 512, [2])])
+        self.assertEqual(self.rows(name, "--capacity", "512", "--policy", "opt")[0]["hit_tokens"], "1")
+        shown = self.ok("requests", "replay", name, "--capacity", "512", "--policy", "opt,queue_lru(window=3)", "--quiet")
+        self.assertIn("opt hits the most blocks, and not always the most tokens", shown)
+        self.assertIn("queue_lru is no online policy here: it knows the next 3 requests", shown)
+        whole = self.ok("requests", "replay", name, "--capacity", "512", "--policy", "lru,opt", "--found", "whole", "--quiet")
+        self.assertNotIn("opt hits", whole)
+
     def test_lru_as_a_dictionary_has_it(self):
         requests = self.random_requests()
         name = self.trace(requests)

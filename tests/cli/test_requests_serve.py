@@ -111,6 +111,19 @@ class Serve(CommandTest):
         self.assertEqual(document["results"][0]["requests"], 60)
         self.assertTrue(all(column["description"] for column in document["columns"]))
 
+    def test_requests_that_no_memory_holds_are_refused_and_the_others_served(self):
+        long = (150, 1 << 20, 5, list(range(10000, 10000 + (1 << 11))))
+        name = self.trace([(0, 1024, 5, [1, 2]), long, (300, 1024, 5, [1, 2])])
+        alone = self.trace([(0, 1024, 5, [1, 2]), (300, 1024, 5, [1, 2])], "alone.jsonl")
+        (run,), (expected,) = self.runs(name, "--memory", "4GiB"), self.runs(alone, "--memory", "4GiB")
+        self.assertEqual((run["requests"], run["refused"], expected["refused"]), ("2", "1", "0"))
+        self.assertEqual({**run, "refused": "0"}, expected)
+        each = self.runs(name, "--memory", "4GiB", "--each")
+        self.assertEqual([row["ttft"] == "" for row in each], [False, True, False])
+        table = self.ok("requests", "serve", name, *SERVED, "--memory", "4GiB")
+        self.assertIn("1 of 3 requests are longer than the least memory holds", table)
+        self.assertIn("refused", table.splitlines()[-5] + table.splitlines()[-4] + table.splitlines()[-3])
+
     def test_refusals(self):
         name = self.busy_trace()
         for arguments, words in [(["--memory", "64MiB"], ["line 1", "memory holds"]),

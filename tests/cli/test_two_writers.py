@@ -125,8 +125,8 @@ class Outputs(CommandTest):
             whole.append(self.content(made))
         self.assertNotEqual(*whole)
         for i in range(times):
-            codes.append(self.race(pair, f"{name}-{i}.both", *more))
-            made, = self.files(f"{name}-{i}.both")  # and no partial file
+            codes.append(self.race(pair, f"{name}-{i}-both", *more))
+            made, = self.files(f"{name}-{i}-both")  # and no partial file
             winners = [text for text, code in zip(whole, codes[-1]) if code in (0, 5)]
             self.assertIn(self.content(made), winners)
             (self.folder / made).unlink()

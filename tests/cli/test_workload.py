@@ -3,18 +3,22 @@
 import hashlib
 import json
 import re
+import subprocess
+import sys
 
 import h5py
 
 import kvsim_command
 import numpy as np
-from kvsim_command import SOURCE, CommandTest
+from kvsim_command import KVSIM, SOURCE, CommandTest
 
 MODEL = SOURCE / "traces" / "sample" / "model"
-KINDS = ["needle", "needle-multi-key", "needle-multi-value", "passkey", "variables", "common-words", "frequent-words", "copy",
-         "turns", "conversation", "text"]
+WORDY = ["needle-multi-query", "passage-question", "summary", "continuation", "list", "explanation"]  # which ask in words
+KINDS = ["needle", "needle-multi-key", "needle-multi-value", "needle-multi-query", "passkey", "variables", "common-words",
+         "frequent-words", "copy", "turns", "conversation", "passage-question", "summary", "continuation", "list", "explanation",
+         "text"]
 KEYS = ["id", "kind", "seed", "context_tokens", "tokens", "answer_tokens", "context_id", "turn", "turns", "prompt", "spans",
-        "expect", "answers"]
+        "expect", "answers", "answer_prefix"]
 QUESTION, CONTEXT, EVIDENCE = 1 << 3, 1 << 4, 1 << 5
 FLAG = {"question": QUESTION, "context": CONTEXT, "evidence": EVIDENCE}
 README = (SOURCE / "traces" / "workloads" / "README.md").read_text()
@@ -47,25 +51,52 @@ class Workload(CommandTest):
     def test_lines_are_as_documented(self):
         for kind in KINDS:
             with self.subTest(kind):
-                items = self.items(kind, "--count", 5, "--seed", 9)
-                self.assertEqual([item["id"] for item in items], [f"{kind}-300-s9-{i}" for i in range(5)])
+                context = 600 if kind in WORDY else 300
+                items = self.items(kind, "--count", 5, "--seed", 9, context=context)
+                self.assertEqual([item["id"] for item in items], [f"{kind}-{context}-s9-{i}" for i in range(5)])
                 for item in items:
                     self.assertEqual(list(item), KEYS)
-                    self.assertEqual((item["kind"], item["seed"], item["context_tokens"]), (kind, 9, 300))
+                    self.assertEqual((item["kind"], item["seed"], item["context_tokens"]), (kind, 9, context))
                     has_more_to_come = kind == "conversation" and item["turn"] + 1 < item["turns"]
-                    self.assertTrue((240 if has_more_to_come else 288) < item["tokens"] <= 300, item["tokens"])
+                    self.assertTrue(context - (60 if has_more_to_come else 12) < item["tokens"] <= context, item["tokens"])
                     self.assertEqual(bool(item["answers"]), item["expect"] != "nothing")
                     self.assertEqual(item["answer_tokens"] > 0, bool(item["answers"]))
 
     def test_same_seed_same_bytes(self):
         digest = hashlib.sha256()
-        for kind in KINDS:
+        for kind in (kind for kind in KINDS if kind not in WORDY):
             self.ok(*self.workload(kind, "--count", 3, "-o", "p.jsonl", "--overwrite", context=256))
             data = (self.folder / "p.jsonl").read_bytes()
             self.assertEqual(data, self.ok(*self.workload(kind, "--count", 3, "--seed", 1, context=256)).encode())
             digest.update(data)
         # The same digest as in tests/unit/workloads.
-        self.assertEqual(digest.hexdigest(), "eb6991e2d1d649fb6403d70684cce90db7aa1d6f7f581b4dc39a01cc5c849269")
+        self.assertEqual(digest.hexdigest(), "c6608e2dda86b530b469c5d11d5973c8d4581ed3565d9b8b9bae02224332fb67")
+
+    def test_styles_and_examples_reach_the_prompt(self):
+        for item in self.items("needle-multi-key", "--style", "ruler", "--examples", 1, "--count", 2, context=600):
+            self.assertEqual(item["prompt"].count("A special magic number is hidden within the following text."), 2)
+            self.assertEqual(item["prompt"].count(" One of the special magic numbers for "), 8)
+            self.assertRegex(item["prompt"], r"mentioned in the provided text is \d{7}\n\nA special")
+            self.assertRegex(item["answers"][0], r"^ \d{7}$")
+            self.assertEqual(item["expect"], "holds-all")
+
+    def test_the_script_of_kinds_by_length_goes_on_where_it_was(self):
+        def script(*more):
+            done = subprocess.run([sys.executable, SOURCE / "tools/python/kinds_by_length.py", KVSIM, MODEL, self.folder / "kinds", "--count", "2",
+                                   "--lengths", "160,300", "--tasks", "needle,passkey", *more], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done
+        first = script()
+        self.assertEqual(first.stderr.splitlines(), [f"{kind}-{length}-raw: 2 prompts" for length in (160, 300) for kind in ("needle", "passkey")])
+        self.assertIn("| task | form | 160 | 300 |", first.stdout)
+        # The sample model finds every needle; Wilson's interval of 2 of 2 is 2 / (2 + 1.96^2) = 34 % to 100 %.
+        self.assertIn("| needle | raw | 2 of 2 (34\u2013100 %) | 2 of 2 (34\u2013100 %) |", first.stdout)
+        (self.folder / "kinds" / "passkey-300-raw.csv").unlink()
+        second = script()
+        self.assertEqual(second.stderr.splitlines(), ["passkey-300-raw: 2 prompts"])
+        self.assertEqual(second.stdout, first.stdout)
+        self.assertIn("no such task: nedle", subprocess.run([sys.executable, SOURCE / "tools/python/kinds_by_length.py", KVSIM, MODEL,
+                                                             self.folder / "kinds", "--tasks", "nedle"], capture_output=True, text=True).stderr)
 
     def test_own_text(self):
         (self.folder / "own.txt").write_text("All of this is mine. " * 30)
@@ -90,6 +121,10 @@ class Workload(CommandTest):
                                  (self.workload("turns", "--facts", 0), ["--facts"]),
                                  (self.workload("variables", "--hops", 9), ["--hops", "8"]),
                                  (self.workload("needle", "--style", "pair"), ["Did you mean pairs"]),
+                                 (self.workload("needle", "--style", "rulr"), ["Did you mean ruler"]),
+                                 (self.workload("summary", "--examples", 1, context=600), ["--examples", "means nothing"]),
+                                 (self.workload("copy", "--examples", 5), ["--examples", "4"]),
+                                 (self.workload("variables", "--hops", 8, "--examples", 1), ["--examples", "do not suffice"]),
                                  (["workload"], ["KIND"]),
                                  (["workload", "needle"], ["--context is required"])]:
             with self.subTest(arguments=arguments):

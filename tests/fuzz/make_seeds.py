@@ -5,12 +5,16 @@ Of a trace there are two more kinds beside the one that kvsim writes: without di
 mutant before it is looked at, and in HDF5's oldest form, whose metadata has no checksums and other structures.
 """
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
 
 import h5py
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import small_gguf as gguf  # noqa: E402
 
 KVSIM = pathlib.Path(sys.argv[1]).resolve()
 CORPUS = pathlib.Path(__file__).resolve().parent / "corpus"
@@ -53,7 +57,51 @@ def without_digests(source, path, libver, **more):
         new.attrs.create("content_sha256", np.bytes_(""), dtype="S1")
 
 
+def gguf_seeds():
+    """Files of every type of value and block, of a model, and wrong ones."""
+    blocks = {0: (1, 4), 1: (1, 2), 30: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 12: (256, 144),
+              13: (256, 176), 14: (256, 210)}
+    types = [(f"t{code}", (2 * items,), code, bytes(range(1, width + 1)) * 2) for code, (items, width) in blocks.items()]
+    put("gguf", "every_type", gguf.gguf({"a": 1, "b": 0.5, "c": True, "d": "text", "e": ["x", ""], "f": [1, -2], "g": [0.5],
+                                         "general.alignment": 32, "h": struct.pack("<Iq", 11, -3)}, types))
+    keys = {"general.architecture": "llama", "llama.block_count": 1, "llama.context_length": 16, "llama.embedding_length": 32,
+            "llama.feed_forward_length": 2, "llama.attention.head_count": 2, "llama.attention.head_count_kv": 1,
+            "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.rope.freq_base": 1e4, "tokenizer.ggml.eos_token_id": 2}
+    shapes = {"token_embd": (32, 3), "output_norm": (32,), "blk.0.attn_norm": (32,), "blk.0.ffn_norm": (32,),
+              "blk.0.attn_q": (32, 32), "blk.0.attn_k": (32, 16), "blk.0.attn_v": (32, 16), "blk.0.attn_output": (32, 32),
+              "blk.0.ffn_gate": (32, 2), "blk.0.ffn_up": (32, 2), "blk.0.ffn_down": (2, 32)}
+
+    def tensor(name, shape):
+        count = int(np.prod(shape))
+        quantised = name.endswith(("_q", "_k", "embd"))
+        return (name + ".weight", shape, *((8, bytes(34) * (count // 32)) if quantised else (30, bytes(2 * count))))
+
+    model = [tensor(*item) for item in shapes.items()]
+    put("gguf", "model", gguf.gguf(keys, model))
+    scaled = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0, "llama.rope.scaling.original_context_length": 8}
+    put("gguf", "yarn", gguf.gguf({**keys, **scaled}, model, version=2))
+    put("gguf", "divisors", gguf.gguf(keys, [*model, ("rope_freqs.weight", (8,), 0, struct.pack("<8f", *range(1, 9)))]))
+    put("gguf", "phi3", gguf.gguf({key.replace("llama", "phi3"): "phi3" if value == "llama" else value
+                                   for key, value in keys.items()}, model))
+    whole, two = gguf.gguf(keys, model), [("a", (16,), 0, bytes(64)), ("b", (16,), 0, bytes(64))]
+    put("gguf", "cut_off", whole[:-50])
+    put("gguf", "cut_header", whole[:200])
+    put("gguf", "many_tensors", gguf.gguf({}, counts=(2**64 - 1, 0)))
+    put("gguf", "many_keys", gguf.gguf({}, counts=(0, 2**63)))
+    put("gguf", "overlap", gguf.gguf({}, two, offsets=(0, 32)))
+    put("gguf", "hole", gguf.gguf({}, two, offsets=(0, 96)))
+    put("gguf", "unaligned", gguf.gguf({}, two, offsets=(0, 65)))
+    put("gguf", "alignment", gguf.gguf({"general.alignment": 12}, two))
+    put("gguf", "overflow", gguf.gguf({}, [("a", (2**62, 4), 0, bytes(64))]))
+    put("gguf", "tensor_code", gguf.gguf({}, [("a", (16,), 4, bytes(64))]))
+    put("gguf", "value_code", gguf.gguf({"a": struct.pack("<I", 13) + bytes(8)}))
+    put("gguf", "nested", gguf.gguf({"a": struct.pack("<IIQ", gguf.ARRAY, gguf.ARRAY, 1) + bytes(12)}))
+    put("gguf", "long_array", gguf.gguf({"a": struct.pack("<IIQ", gguf.ARRAY, gguf.UINT64, 2**61) + bytes(8)}))
+    put("gguf", "long_text", gguf.gguf({"a": struct.pack("<IQ", gguf.TEXT, 2**64 - 1) + bytes(8)}))
+
+
 def main():
+    gguf_seeds()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         for name, more in (("written", []), ("bf16", ["--elem", "bf16"])):

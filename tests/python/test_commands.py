@@ -1,6 +1,10 @@
 """Commands as functions: options, errors, interruption, progress, studies, costs, figures."""
+import ast
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -8,6 +12,7 @@ import numpy as np
 import pytest
 
 import kvsim
+from conftest import ROOT
 
 
 def test_budgets_are_tokens_shares_or_text(run):
@@ -114,3 +119,35 @@ def test_progress_is_told_and_may_stop(tmp_path):
 
 def test_an_analysis(run):
     assert len(kvsim.analyze("key-norms", run)) > 0
+
+
+def test_the_version_is_the_commands(kvsim_command):
+    assert kvsim_command("--version").split()[1] == kvsim.__version__ == kvsim.command("--version").split()[1]
+
+
+def test_a_zero_byte_ends_no_name(run, tmp_path):
+    there = run.path + "\0.other"
+    for wrong in (lambda: kvsim.Trace(there), lambda: kvsim.replay(there, "h2o", 0.5), lambda: kvsim.analyze("heads", there),
+                  lambda: kvsim.generate(str(tmp_path / "made.h5") + "\0", layers=1),
+                  lambda: kvsim.replay(run, "h2o", 0.5, machine="t4\0"), lambda: kvsim.command("trace", "info", there)):
+        with pytest.raises(kvsim.UsageError, match="zero byte"):
+            wrong()
+    assert list(tmp_path.iterdir()) == []
+    assert kvsim.Trace(os.fsencode(run.path)).n_tokens == run.n_tokens
+
+
+def test_editors_know_the_options(kvsim_command):
+    """Stubs are those that the command's own help says, and help knows what the stubs say."""
+    command = os.environ.get("KVSIM_COMMAND", "kvsim")
+    written = subprocess.run([sys.executable, ROOT / "tools" / "python" / "write_stubs.py", command, "--check"])
+    assert written.returncode == 0, "run tools/python/write_stubs.py PATH/TO/kvsim"
+    stubs = pathlib.Path(kvsim.__file__).with_name("_commands.pyi").read_text()
+    tree = {node.name: node for node in ast.parse(stubs).body if isinstance(node, ast.FunctionDef)}
+    for name, function in tree.items():
+        assert function.args.kwarg is None, name
+        assert name in kvsim.__all__ or name.startswith("_")
+    options = {arg.arg: ast.unparse(arg.annotation) for arg in tree["replay"].args.kwonlyargs}
+    assert options["bounds"] == "bool" and options["per"] == "str" and "quiet" not in options
+    assert "memory_limit" in options and "importance" in options
+    assert {"top_k", "decoding", "max_new_tokens"} & {arg.arg for arg in tree["capture"].args.kwonlyargs}
+    assert "clusters" in {arg.arg for arg in tree["analyze"].args.kwonlyargs} or len(tree["analyze"].args.kwonlyargs) > 5

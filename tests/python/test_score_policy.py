@@ -142,3 +142,70 @@ def test_names():
     finally:
         from kvsim import _policies
         del _policies.written["eviction", "snapkv"]
+
+
+def made(sign):
+    """Classes of one name, as of a factory or of a notebook's cell that was run again."""
+    class Made(kvsim.ScorePolicy):
+        def score(self, prompt):
+            return sign * np.arange(len(prompt))
+
+    return Made
+
+
+def kept_of_prompt(decided, length):
+    return [sorted(lane[(lane[:, 1] == 0) & (lane[:, 0] < length), 0]) for lane in decided["lanes"]]
+
+
+def test_two_classes_of_one_name_are_two_policies(run):
+    oldest, newest = made(-1), made(1)
+    length = run.segments[0]["count"]
+    expected = {oldest: list(range(64)), newest: list(range(length - 64, length))}
+    for each, positions in expected.items():
+        assert kept_of_prompt(kvsim.decisions(run, [each], [64])[0], length) == [positions] * 8
+        assert kept_of_prompt(kvsim.decisions(run, [each(sinks=0)], [64])[0], length) == [positions] * 8
+    alone = {each: kvsim.replay(run, [each], [64])["attention_loss"][0] for each in expected}
+    assert alone[oldest] != alone[newest]
+    for first, second in (oldest, newest), (newest, oldest):
+        table = kvsim.replay(run, [first, second, first(), "h2o"], [64])
+        assert list(table["policy"]) == ["made", "made_2", "h2o"]
+        assert list(table["attention_loss"][:2]) == [alone[first], alone[second]]
+    # In compositions, too, and in texts: there it is the one that is given beside, else the last one.
+    both = kvsim.replay(run, [oldest() + "uniform", newest() + "uniform"], [64])
+    assert list(both["attention_loss"]) == [alone[oldest], alone[newest]] and len(set(both["policy"])) == 2
+    assert kvsim.replay(run, ["made"], [64])["attention_loss"][0] == alone[newest]
+    assert list(kvsim.replay(run, [oldest, "made+uniform"], [64])["attention_loss"]) == [alone[oldest]]
+
+
+@pytest.mark.parametrize("rows", [-1, 1.5, None, 2 ** 70])
+def test_counts_are_checked(rows):
+    class Counted(kvsim.ScorePolicy):
+        def score(self, prompt):
+            return np.zeros(len(prompt))
+
+    Counted.rows = rows
+    with pytest.raises(ValueError, match=r"Counted\.rows is .*number"):
+        kvsim.replay("never-opened.h5", [Counted], [0.5])
+
+
+def test_numpy_counts_are_counts(run):
+    class Counted(kvsim.ScorePolicy):
+        rows = np.int64(4)
+
+        def score(self, prompt):
+            return prompt.rows.mean(axis=(0, 1))
+
+    assert len(kvsim.replay(run, [Counted], [0.5])) == 1
+
+
+@pytest.mark.parametrize("method", ["score", "observe"])
+def test_complex_numbers_have_no_order(run, method):
+    class Complex(kvsim.ScorePolicy):
+        def score(self, prompt):
+            return np.arange(len(prompt)) * (1j if method == "score" else 1)
+
+        def observe(self, step, scores):
+            return scores + 1j
+
+    with pytest.raises(kvsim.Error, match="complex"):
+        kvsim.replay(run, [Complex], [0.5])

@@ -11,6 +11,7 @@
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/chosen_sequences.hpp"
+#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -60,6 +61,7 @@ policy::Part codec_of(const std::string& typed) {
 
 void run_calibrate(const Options& options) {
   const policy::Part codec = codec_of(options.codec);
+  require_ending(options.output, analysis::Format::h5);
   refuse_output(options.output, options.overwrite);
   std::vector<ChosenSequence> chosen;
   for (const std::string& file : options.files) {

@@ -56,6 +56,7 @@ std::vector<cost::Request> requests_of(const std::string& path) {
 
 /// Tokens whose keys and values fit what weights and runtime leave.
 std::uint64_t slots_of(const cost::Model& model, const cost::Machine& machine) {
+  cost::require_equal_layers(model, "an allocator");
   const std::uint64_t token = cost::full_cache_bytes(model, {}, 1, 1);
   const std::uint64_t taken = cost::weight_bytes(model, {}, 1);
   if (machine.memory < machine.reserved || machine.memory - machine.reserved < taken + token)

@@ -32,7 +32,8 @@ compared. A layer's q, k, v, attention rows, column sums and wo differ when |A -
 norms over all they hold (Frobenius), or when the same of one row, a token of a head, exceeds R. T is by
 the coarser elements of the two, unless told: f32 1e-5; f16 0.0039 and bf16 0.031, eight units of
 rounding, of which layers add up: deep models may need more. R is 16 T. What one trace alone holds is
-noted, no difference. Names, roles, flags, text, times and provenance are not compared.
+noted, no difference; another order of rotated components (rope_layout) is noted and undone. Names,
+roles, flags, text, times and provenance are not compared.
 
 Exit code 5: there are differences.
 )";

@@ -43,6 +43,7 @@ struct Options : OutputOptions {
   std::vector<std::string> policies, budgets;
   analysis::EvaluationOptions evaluation;
   double least_full = analysis::kLeastFull;
+  std::uint64_t answered = 0;  // 0: every prompt
   std::optional<std::uint64_t> max_new_tokens;
   bool chat = false, quiet = false;
 };
@@ -156,6 +157,34 @@ void tell_idle(const analysis::Records& records) {
                                                 std::to_string(all[cell].size()) + " prompts)"));
 }
 
+/// What ends the drawing of prompts is that the full cache answers them.
+void check_answered(const Options& options, const analysis::EvaluationOptions& evaluation) {
+  if (options.answered == 0) return;
+  const bool greedy = std::find(evaluation.modes.begin(), evaluation.modes.end(), sim::LoopMode::greedy) !=
+                      evaluation.modes.end();
+  if (!greedy || evaluation.scope != analysis::AnswerScope::answer)
+    usage_error("counts answers that the full cache generates", "--answered",
+                "Say --mode both or greedy, and leave --per out.");
+}
+
+/// Whether the full cache has answered `answered` questions of a workload, at each of `cuts` cuts.
+bool enough_answered(const analysis::Records& rows, const std::string& workload, std::size_t cuts,
+                     std::uint64_t answered) {
+  const std::vector<analysis::FullAnswers> all = analysis::full_answers(rows);
+  return std::count_if(all.begin(), all.end(), [&](const analysis::FullAnswers& each) {
+           return each.workload == workload && each.right >= answered;
+         }) == static_cast<std::ptrdiff_t>(cuts);
+}
+
+/// Workloads that ended before the full cache had answered as many as asked for.
+void tell_too_few(const analysis::Records& rows, std::uint64_t answered) {
+  for (const analysis::FullAnswers& each : analysis::full_answers(rows))
+    if (each.right < answered)
+      note("the full cache answers " + std::to_string(each.right) + " of all " + std::to_string(each.asked) +
+           " questions of " + each.workload + " at cut " + each.cut + ", and --answered asks for " +
+           std::to_string(answered) + ": make more with kvsim workload --count");
+}
+
 /// Where decisions go: one file of one prompt at one cut, as those of a replay.
 void check_decisions(const Options& options, std::size_t items, std::size_t cuts) {
   if (options.decisions.empty()) return;
@@ -214,6 +243,7 @@ void run_evaluate(const Options& options) {
   evaluation.max_new_tokens =
       options.max_new_tokens.value_or(analysis::tokens_to_generate(items, model.tokenizer()));
   check_decisions(options, items.size(), evaluation.cuts.size());
+  check_answered(options, evaluation);
   if (!options.quiet)
     for (const std::string& text : model.notes()) note(text);
 
@@ -232,6 +262,11 @@ void run_evaluate(const Options& options) {
     double done = 0;
     for (const std::span<const capture::WorkloadItem> of_context : analysis::by_context(items)) {
       const auto some = static_cast<double>(of_context.size());
+      if (options.answered > 0 && enough_answered(document.records, of_context.front().kind,
+                                                  evaluation.cuts.size(), options.answered)) {
+        done += some;
+        continue;
+      }
       progress.begin_part(done / all, some / all);
       for (std::vector<analysis::Value>& row : model.answer(of_context, evaluation, progress))
         document.records.rows.push_back(std::move(row));
@@ -239,12 +274,14 @@ void run_evaluate(const Options& options) {
     }
   }
   tell_skipped(document.records);
+  if (options.answered > 0) tell_too_few(document.records, options.answered);
   if (evaluation.scope != analysis::AnswerScope::answer) return output.commit(document);
   if (!options.quiet) tell_idle(document.records);
   const std::vector<std::string> unranked = analysis::unranked_notes(document.records, options.least_full);
   if (format == analysis::Format::table) {
     document.notes = {
-        "right: answers by the workload's own rule, generated greedily; right full: of the full cache.",
+        "right: answers by the workload's own rule, generated greedily; right full: of the full cache; kept:",
+        "right among the prompts that the full cache answers.",
         "kl, same top: next-token predictions against the full cache's on the same tokens. low, high: 95 %",
         "bootstrap intervals over items. Best first at each cut and budget. Every row: --format csv."};
     document.notes.insert(document.notes.end(), unranked.begin(), unranked.end());
@@ -279,9 +316,7 @@ void add_evaluate_command(CLI::App& app) {
   command->add_option("--prompt", options->prompt, "One prompt instead: UTF-8 text")->type_name("FILE");
   command->add_option("--answer", options->answer, "What its answer must begin with, with its leading space")
       ->type_name("TEXT");
-  command
-      ->add_option("--policy", options->policies,
-                   "As of kvsim replay; oracles need a recorded run; repeat for several")
+  command->add_option("--policy", options->policies, "As of kvsim replay; oracles need a recorded run")
       ->required()
       ->allow_extra_args(false)
       ->type_name("POLICY");
@@ -363,6 +398,13 @@ void add_evaluate_command(CLI::App& app) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str()
       ->type_name("SHARE");
+  command
+      ->add_option("--answered", options->answered,
+                   "Answer prompts of each workload until the full cache has answered N of its questions,\n"
+                   "over which kept is a share; 0: answer all")
+      ->check(whole_number())
+      ->capture_default_str()
+      ->type_name("N");
   command->add_option("--seed", evaluation.seed, "Of random policies")
       ->check(whole_number())
       ->capture_default_str()
@@ -385,9 +427,9 @@ void add_evaluate_command(CLI::App& app) {
       ->transform(byte_count())
       ->type_name("SIZE");
   command->add_flag("--quiet", options->quiet, "No progress on standard error");
-  group_options(
-      *command, "Prompts",
-      {"--workload", "--item", "--prompt", "--answer", "--chat", "--trace", "--sequence", "--turns"});
+  group_options(*command, "Prompts",
+                {"--workload", "--item", "--answered", "--prompt", "--answer", "--chat", "--trace",
+                 "--sequence", "--turns"});
   group_options(*command, "The model's run",
                 {"--mode", "--force", "--prefill", "--profile", "--positions", "--max-new-tokens", "--elem",
                  "--prefill-chunk"});

@@ -7,6 +7,7 @@
 #include "analysis/drawing/draw_figure.hpp"
 #include "analysis/figures/figure_kind.hpp"
 #include "analysis/figures/figure_tables.hpp"
+#include "analysis/requests/policy_choice.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/suggest.hpp"
@@ -104,7 +105,7 @@ void add_plot_command(CLI::App& app) {
   command->add_option("--budget", choice.budget, "One of the results' budgets (default: the middle one)");
   command->add_option("--workload", choice.workload, "Traces of this kind of prompt only");
   command->add_option("--trace", choice.trace, "This trace only, where a figure is of single rows");
-  command->add_option("--policy", choice.policies, "Show or name this one; several times for several")
+  command->add_option("--policy", choice.policies, "Show or name these: a comma list, or several times")
       ->allow_extra_args(false);
   command->add_flag("--gap", choice.gap,
                     "quality: how much worse than the best policy of each budget, alone");
@@ -120,6 +121,7 @@ void add_plot_command(CLI::App& app) {
   command->callback([options, layer, head] {
     if (!layer->empty()) options->choice.layer = options->layer;
     if (!head->empty()) options->choice.head = options->head;
+    options->choice.policies = analysis::listed_policies(options->choice.policies);
     plot(*options);
   });
 }

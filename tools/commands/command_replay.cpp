@@ -258,7 +258,7 @@ void add_replay_command(CLI::App& app) {
   command
       ->add_option("--policy", options->policies,
                    "eviction(param=value,...)+allocation(...), a preset, a pattern (h2o*), `all`\n"
-                   "or `oracles` (kvsim policy list); repeat for several")
+                   "or `oracles` (kvsim policy list); a comma list, or repeated for several")
       ->required()
       ->allow_extra_args(false)
       ->type_name("POLICY");

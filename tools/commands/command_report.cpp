@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "analysis/report/write_report.hpp"
+#include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/result_output.hpp"
 
@@ -28,6 +29,10 @@ struct Options {
 void run_report(Options& options) {
   for (const std::string& name : options.formats)
     options.report.formats.push_back(analysis::parse_output(name));
+  if (const std::string end = std::filesystem::path(options.output).extension();
+      !end.empty() && end != ".html" && end != ".htm")
+    usage_error("a report is a page of HTML", "-o " + options.output,
+                "Name it .html; --figures pdf draws its figures so.");
   std::optional<ResultOutput> output;
   if (!options.output.empty())
     output.emplace(options.output, options.overwrite);

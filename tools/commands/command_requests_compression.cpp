@@ -1,6 +1,7 @@
 // kvsim requests compression: prefix caching, compression, or both, of one traffic on equal memory.
 #include <memory>
 
+#include "analysis/requests/policy_choice.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/serving/compression_page.hpp"
@@ -55,7 +56,7 @@ analysis::CompressionGrid grid_of(const Options& options) {
   const analysis::CostLimits limits = parse_limits(options.limits, serving.served.machine.memory);
   serving.slo = {limits.first_token, limits.per_token};
   serving.threads = options.threads;
-  for (const std::string& policy : options.policies)
+  for (const std::string& policy : analysis::chosen_policies(options.policies, front_end().policies()))
     grid.policies.push_back(policy::parse_composition(policy, front_end().policies()));
   for (const std::string& list : options.budgets)
     for (sim::Budget& budget : sim::parse_budgets(list)) grid.budgets.push_back(std::move(budget));
@@ -112,8 +113,7 @@ void add_requests_compression(CLI::App& requests) {
       "Comma list of bytes for keys and values on each device (default: 90% of its memory\n"
       "without weights, activations and what the runtime takes)",
       "LIST");
-  add("--policy", options->policies, "That compresses, as of kvsim cost estimate; repeat for several",
-      "POLICY")
+  add("--policy", options->policies, "That compresses, as of kvsim cost estimate", "POLICY")
       ->required()
       ->allow_extra_args(false);
   add("--budget", options->budgets, "Comma list of what a policy keeps of a prompt: 25%, 2K tokens per lane",

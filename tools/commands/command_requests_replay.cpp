@@ -12,6 +12,7 @@
 #include "tools/requests/option_numbers.hpp"
 #include "tools/requests/output_options.hpp"
 #include "tools/requests/request_options.hpp"
+#include "traces/requests/generated_blocks.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -26,7 +27,8 @@ struct Options : OutputOptions {
   std::string file{};
   RequestOptions reading{};
   CacheOptions cache{};
-  std::string policy = "lru,opt", capacity{}, by = "none", found = "all", unit = "block";
+  std::vector<std::string> policies{"lru,opt"};
+  std::string capacity{}, by = "none", found = "all", unit = "block";
   double sample = 1;
   std::uint64_t seed = 0;
   unsigned threads = 0;
@@ -70,8 +72,18 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const Options& 
 }
 
 /// Says what numbers rest on that the table does not show.
-std::vector<std::string> notes_of(const HitGrid& grid) {
+std::vector<std::string> notes_of(const HitGrid& grid, const requests::RequestTrace& trace) {
   std::vector<std::string> notes;
+  for (const policy::Part& policy : grid.policies) {
+    if (policy.spec->name == "queue_lru")
+      notes.push_back("queue_lru is no online policy here: it knows the next " +
+                      std::to_string(policy.params.count("window")) +
+                      " requests of the trace before they arrive.");
+    if (policy.spec->name == "opt" &&
+        (trace.tail == requests::Tail::partial || grid.found == FoundTokens::vllm))
+      notes.push_back(
+          "opt hits the most blocks, and not always the most tokens: last blocks of prompts count fewer.");
+  }
   for (const policy::Part& policy : grid.policies)
     if (!grid.prefill && (policy.spec->name == "gdsf" || policy.spec->name == "hpt")) {
       notes.push_back(
@@ -85,7 +97,7 @@ void run(const Options& options) {
   refuse_to_overwrite_input(options.output, options.file);
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   HitGrid grid;
-  grid.policies = parse_replacements(options.policy);
+  grid.policies = parse_replacements(options.policies);
   grid.parts = parts_of(options.by);
   grid.found = found_of(options.found);
   grid.nodes = options.unit == "node";
@@ -96,9 +108,10 @@ void run(const Options& options) {
   }
   grid.prefill = prefill_cost(options.cache);
   grid.threads = options.threads;
-  const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
+  requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
   require_blocks(trace, options.file,
                  "It has no hits. It can be served (kvsim requests serve), or another one generated.");
+  if (grid.found != FoundTokens::all) requests::forget_tails(trace);
   const std::optional<double> token_bytes = cached_token_bytes(options.cache, trace);
   grid.capacities = parse_capacities(options.capacity.empty() ? usual_capacities(trace) : options.capacity,
                                      "--capacity", trace.block_tokens, token_bytes);
@@ -109,7 +122,7 @@ void run(const Options& options) {
                 "--each", "Name fewer capacities or policies.");
   analysis::Document document{.analysis = "requests replay", .traces = {}, .records = {}};
   document.settings = settings_of(options, token_bytes);
-  document.notes = notes_of(grid);
+  document.notes = notes_of(grid, trace);
   std::vector<analysis::HitRow> rows;
   {
     Progress progress;
@@ -142,9 +155,10 @@ void add_requests_replay(CLI::App& requests) {
   const auto options = std::make_shared<Options>();
   command->add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input")->required();
   command
-      ->add_option("--policy", options->policy,
+      ->add_option("--policy", options->policies,
                    "Comma list of replacements (kvsim policy list), or all; opt knows the future")
-      ->capture_default_str()
+      ->default_str("lru,opt")
+      ->allow_extra_args(false)
       ->type_name("LIST");
   command
       ->add_option("--capacity", options->capacity,
@@ -164,8 +178,8 @@ void add_requests_replay(CLI::App& requests) {
       ->type_name("none|category|session|turn|depth");
   command
       ->add_option("--found", options->found,
-                   "Which tokens of a leading run count: all; of whole blocks; as vllm, which computes\n"
-                   "the last token of every prompt")
+                   "Which tokens of a leading run count: all; of whole blocks, which are then all that a\n"
+                   "cache holds; as vllm, which also computes the last token of every prompt")
       ->capture_default_str()
       ->check(CLI::IsMember({"all", "whole", "vllm"}).description(""))
       ->type_name("all|whole|vllm");

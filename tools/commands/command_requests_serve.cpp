@@ -1,6 +1,8 @@
 // kvsim requests serve: a trace through engines in time: queues, batches, memory, latencies.
+#include <algorithm>
 #include <memory>
 
+#include "analysis/requests/policy_choice.hpp"
 #include "analysis/serving/serving_records.hpp"
 #include "analysis/serving/serving_table.hpp"
 #include "policies/api/composition.hpp"
@@ -26,9 +28,9 @@ struct Options : OutputOptions {
   std::string file{};
   RequestOptions reading{};
   ServedOptions served{};
-  std::string memory{}, allocator = "paged", policy{}, rate = "1";
-  std::string host_cache{}, host_policy = "lru", preemption = "recompute", routing = "least_loaded",
-                            page = "2MiB";
+  std::vector<std::string> policies{}, host_policies{"lru"};
+  std::string memory{}, allocator = "paged", rate = "1";
+  std::string host_cache{}, preemption = "recompute", routing = "least_loaded", page = "2MiB";
   LimitOptions limits{};
   std::uint64_t max_sequences = 256, step_tokens = 2048, block = 16, max_tokens = 0, replicas = 1, seed = 0,
                 hashed_blocks = 1;
@@ -37,9 +39,9 @@ struct Options : OutputOptions {
 };
 
 /// "none", or replacements.
-std::vector<std::optional<policy::Part>> policies(const std::string& list) {
+std::vector<std::optional<policy::Part>> parse_policies(const std::vector<std::string>& lists) {
   std::vector<std::optional<policy::Part>> out;
-  for (const std::string& item : comma_list(list)) {
+  for (const std::string& item : analysis::listed_policies(lists)) {
     out.emplace_back();
     if (item != "none") out.back() = policy::parse_replacement(item, front_end().policies());
   }
@@ -57,10 +59,10 @@ ServingGrid grid_of(const Options& options) {
   grid.routings.clear();
   for (const std::string& item : comma_list(options.routing))
     grid.routings.push_back(serving::parse_routing(item));
-  if (!options.policy.empty()) grid.policies = policies(options.policy);
+  if (!options.policies.empty()) grid.policies = parse_policies(options.policies);
   if (!options.host_cache.empty()) {
     grid.host_memory = parse_bytes(options.host_cache, "--host-cache");
-    grid.host_policies = policies(options.host_policy);
+    grid.host_policies = parse_policies(options.host_policies);
   }
   if (options.preemption != "recompute" && options.preemption != "swap")
     usage_error("unknown preemption " + kvsim::quoted(options.preemption), "--preemption",
@@ -103,8 +105,8 @@ void run(const Options& options) {
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   ServingGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
-  if (options.policy.empty() && trace.has_blocks() && options.allocator == "paged")
-    grid.policies = policies("lru");
+  if (options.policies.empty() && trace.has_blocks() && options.allocator == "paged")
+    grid.policies = parse_policies({"lru"});
   std::vector<analysis::ServingRun> runs;
   {
     Progress progress;
@@ -114,11 +116,21 @@ void run(const Options& options) {
   }
   analysis::Document document{.analysis = "requests serve", .traces = {}, .records = {}};
   document.settings = settings_of(grid, options);
+  std::uint64_t refused = 0;
+  for (const analysis::ServingRun& run : runs) refused = std::max(refused, run.summary.refused);
+  if (refused > 0)
+    document.notes.push_back(
+        std::to_string(refused) + " of " + std::to_string(trace.requests.size()) +
+        " requests are longer than the least memory holds: refused when they arrive, and in "
+        "no number; what waits for one comes its pause later.");
   if (options.each) {
     document.records = request_outcome_records(runs, trace);
   } else {
     document.records = serving_records(runs);
-    document.console = [&](std::ostream& out) { write_serving_table(out, grid, runs); };
+    document.console = [&](std::ostream& out) {
+      write_serving_table(out, grid, runs);
+      for (const std::string& note : document.notes) out << '\n' << note << '\n';
+    };
   }
   output.commit(document);
 }
@@ -154,10 +166,11 @@ void add_question_options(CLI::App& command, Options& options) {
       ->type_name("LIST");
   command
       .add_option(
-          "--policy", options.policy,
+          "--policy", options.policies,
           "Comma list: which blocks of prompts stay on the device for later ones, beside those of\n"
           "running sequences (kvsim policy list: replacements), or none (default: lru where the trace\n"
           "has blocks and memory is paged)")
+      ->allow_extra_args(false)
       ->type_name("LIST");
   CLI::Option* host =
       command
@@ -165,8 +178,9 @@ void add_question_options(CLI::App& command, Options& options) {
                       "Bytes of the host's memory, for each device, in which blocks of prompts stay behind\n"
                       "those of the device: what is found there is copied instead of computed")
           ->type_name("BYTES");
-  command.add_option("--host-policy", options.host_policy, "Comma list: which blocks stay there, or none")
-      ->capture_default_str()
+  command.add_option("--host-policy", options.host_policies, "Comma list: which blocks stay there, or none")
+      ->default_str("lru")
+      ->allow_extra_args(false)
       ->needs(host)
       ->type_name("LIST");
   command.add_option("--rate", options.rate, "Comma list: so many times as fast as the trace")

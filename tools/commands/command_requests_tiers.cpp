@@ -33,7 +33,7 @@ struct Options : OutputOptions {
   RequestOptions reading{};
   TierOptions tiers{};
   std::string model{}, machine{}, device{}, host = "none", ssd = "none";
-  std::string policy = "lru", host_policy{}, ssd_policy{};
+  std::vector<std::string> policies{"lru"}, host_policies{}, ssd_policies{};
   unsigned threads = 0;
   bool quiet = false;
 };
@@ -59,15 +59,15 @@ std::vector<analysis::TierPlan> plans_of(const Options& options, const TierStora
   const std::string device =
       options.device.empty() ? std::to_string(usual_memory(served, kStepTokens)) + "B" : options.device;
   std::vector<analysis::TierPlan> out;
-  for (const policy::Part& policy : parse_replacements(options.policy)) {
-    const auto chosen = [&](const std::string& own) {
+  for (const policy::Part& policy : parse_replacements(options.policies)) {
+    const auto chosen = [&](const std::vector<std::string>& own) {
       return own.empty() ? std::vector<policy::Part>{policy} : parse_replacements(own);
     };
     for (const auto& on_device :
          caches(device, "--device", {policy}, storage.device_token_bytes, block_tokens))
-      for (const auto& on_host : caches(options.host, "--host", chosen(options.host_policy),
+      for (const auto& on_host : caches(options.host, "--host", chosen(options.host_policies),
                                         storage.links.token_bytes.host, block_tokens))
-        for (const auto& on_ssd : caches(options.ssd, "--ssd", chosen(options.ssd_policy),
+        for (const auto& on_ssd : caches(options.ssd, "--ssd", chosen(options.ssd_policies),
                                          storage.links.token_bytes.ssd, block_tokens)) {
           out.push_back({.device = on_device, .tiers = {.host = on_host, .ssd = on_ssd}});
           if (out.size() > kMostPlans)
@@ -100,7 +100,7 @@ void run(const Options& options) {
   document.settings = {{"model", served.model.name},
                        {"machine", served.machine.name},
                        {"tensor_parallel", served.serving.tensor_parallel},
-                       {"weight_bits", served.serving.runtime.weight_bits},
+                       {"weight_bits", served.serving.runtime.weight_bits.value_or(served.model.weight_bits)},
                        {"device_kv", storage.device_kv},
                        {"host_kv", storage.host_kv},
                        {"ssd_kv", storage.ssd_kv},
@@ -142,8 +142,8 @@ void add_requests_tiers(CLI::App& requests) {
   kvsim requests tiers mine.jsonl --model llama-3.1-8b --machine a100-80-sxm --host 200GiB --host-kv cachegen --host-sent 95%
 )");
   const auto options = std::make_shared<Options>();
-  const auto add = [&](const char* name, std::string& value, const char* help) {
-    return command->add_option(name, value, help)->type_name("LIST");
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    return command->add_option(name, value, help)->allow_extra_args(false)->type_name("LIST");
   };
   command->add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input")->required();
   command->add_option("--model", options->model, "As of kvsim cost estimate")->required()->type_name("MODEL");
@@ -156,10 +156,10 @@ void add_requests_tiers(CLI::App& requests) {
       "the runtime takes)");
   add("--host", options->host, "The same of host memory, for each device")->capture_default_str();
   add("--ssd", options->ssd, "The same of the SSD")->capture_default_str();
-  add("--policy", options->policy, "Comma list: which blocks stay (kvsim policy list: replacements)")
-      ->capture_default_str();
-  add("--host-policy", options->host_policy, "Which stay in host memory (default: as --policy)");
-  add("--ssd-policy", options->ssd_policy, "Which stay on the SSD (default: as --policy)");
+  add("--policy", options->policies, "Comma list: which blocks stay (kvsim policy list: replacements)")
+      ->default_str("lru");
+  add("--host-policy", options->host_policies, "Which stay in host memory (default: as --policy)");
+  add("--ssd-policy", options->ssd_policies, "Which stay on the SSD (default: as --policy)");
   add_tier_options(*command, options->tiers);
   add_request_options(*command, options->reading);
   add_output_options(*command, *options);

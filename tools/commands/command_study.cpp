@@ -13,11 +13,13 @@
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
+#include "sim/base/shell_word.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/note.hpp"
 #include "tools/requests/mistaken_files.hpp"
 #include "tools/requests/option_numbers.hpp"
+#include "tools/signals.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -30,7 +32,7 @@ constexpr const char* kExamples = R"(Examples:
 )";
 
 struct Options {
-  std::string file, folder;
+  std::string file, folder, model;
   bool resume = false, overwrite = false, dry_run = false, print_config = false, quiet = false;
   unsigned threads = 0;
   std::uint64_t memory_limit = 0;
@@ -92,8 +94,9 @@ void print_outcome(const analysis::StudyPlan& plan, const analysis::StudyResults
                         << (results.answers > 0 ? "answers  " + plan.folder + "/tables/answers.csv, " +
                                                       std::to_string(results.answers) + " rows\n"
                                                 : "")
-                        << (results.winners ? "winners  kvsim export " + plan.folder + " --table winners\n"
-                                            : "")
+                        << (results.winners
+                                ? "winners  kvsim export " + shell_word(plan.folder) + " --table winners\n"
+                                : "")
                         << "tables   " << plan.folder << "/tables, explained in " << plan.folder
                         << "/columns.csv\n";
   if (plan.config.report) front_end().results() << "report   " << plan.folder << "/report.html\n";
@@ -124,14 +127,20 @@ void run_whole_study(const Options& options, analysis::Ranks* ranks) {
     usage_error("cannot both be", "--resume, --overwrite", "Go on with a study, or start it anew.");
   require_study(options.file);
   const analysis::StudyPlan plan =
-      analysis::plan_study(options.file, options.folder, front_end().policies(), note);
+      analysis::plan_study(options.file, options.folder, front_end().policies(), note, options.model);
   if (options.print_config) return print_config(options, plan);
   if (options.dry_run) return print_estimate(options, plan);
   Progress progress;
   analysis::StudyOutcome outcome;
   {
-    const std::shared_ptr<void> shown = front_end().follow(progress, plan.config.name, options.quiet);
-    outcome = analysis::run_study(plan, run_options(options, ranks), progress, note);
+    const StopOnSignal between(progress.stop);  // two displays
+    std::shared_ptr<void> shown = front_end().follow(progress, plan.config.name, options.quiet);
+    analysis::RunOptions run = run_options(options, ranks);
+    run.finishing = [&] {
+      shown.reset();
+      shown = front_end().follow(progress, plan.config.name + ", tables and report", options.quiet);
+    };
+    outcome = analysis::run_study(plan, run, progress, note);
   }
   print_outcome(plan, outcome.results);
   fail_for_problems(plan, outcome);
@@ -142,8 +151,8 @@ void help(const Options& options, analysis::Ranks& ranks) {
   Progress progress;
   const std::shared_ptr<void> followed = front_end().follow(progress, "", true);
   const auto plan = [&] {
-    return analysis::plan_study(options.file, options.folder, front_end().policies(),
-                                [](const std::string&) {});
+    return analysis::plan_study(
+        options.file, options.folder, front_end().policies(), [](const std::string&) {}, options.model);
   };
   const int code = analysis::help_with_study(ranks, plan, run_options(options, &ranks), progress);
   if (code != 0) throw Error(static_cast<ErrorKind>(code), "");
@@ -168,6 +177,10 @@ void add_study_command(CLI::App& app) {
       ->add_option("-o,--output", options->folder,
                    "Folder for the results (default: the study's name, in this folder)")
       ->type_name("DIR");
+  command
+      ->add_option("--model", options->model,
+                   "Capture and answer with this model instead of the study's capture.model")
+      ->type_name("MODEL");
   command->add_flag("--resume", options->resume, "Go on where a study in that folder was stopped");
   command->add_flag("--overwrite", options->overwrite, "Remove a study in that folder and start it anew");
   command->add_flag("--dry-run", options->dry_run,

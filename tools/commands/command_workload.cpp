@@ -20,7 +20,6 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   kvsim workload needle --context 1000 --count 8 --seed 1 -o prompts.jsonl
   kvsim workload needle-multi-key --facts 8 --context 2000 --count 24 -o prompts.jsonl
-  kvsim workload variables --hops 2 --context 500 --tokenizer ~/models/SmolLM2-135M -o prompts.jsonl
   kvsim workload needle --context 1000 --chat --tokenizer ~/models/SmolLM2-135M-Instruct -o prompts.jsonl
   kvsim capture --model traces/sample/model --workload prompts.jsonl --item needle-1000-s1-0 -o run.h5
 
@@ -43,12 +42,6 @@ std::string footer() {
   return text;
 }
 
-workload::Style parse_style(const std::string& text) {
-  if (text == "pairs") return workload::Style::pairs;
-  if (text == "sentences") return workload::Style::sentences;
-  usage_error("unknown style \"" + text + "\"", "--style", suggestion(text, {"pairs", "sentences"}));
-}
-
 model::Tokenizer find_tokenizer(const std::string& folder) {
   if (!model::has_tokenizer(folder)) {
     input_error("no tokenizer.json and no tokenizer.model", folder,
@@ -65,14 +58,16 @@ class ChatPrompts {
     if (!chat_.note().empty()) front_end().note(chat_.note());
   }
 
-  std::uint64_t tokens(std::string_view text) const {
-    const std::vector<model::ChatMessage> message{{"user", std::string(text)}};
-    return tokenizer_.encode(chat_.render(message, "--chat").text, false).size();
+  std::uint64_t tokens(const workload::SpannedText& text) const {
+    const std::vector<model::ChatMessage> message{{"user", text.text().substr(0, text.answer_begin())}};
+    const std::string begun = text.text().substr(text.answer_begin());
+    return tokenizer_.encode(chat_.render(message, "--chat").text + begun, false).size();
   }
 
   void put(workload::PromptItem& item) const {
     capture::WorkloadItem in{.id = item.id,
                              .prompt = item.prompt,
+                             .answer_prefix = item.answer_prefix,
                              .spans = item.spans,
                              .expect = item.expect,
                              .answers = item.answers};
@@ -83,7 +78,7 @@ class ChatPrompts {
     item.answers = in.answers;
     item.chat = in.chat;
     std::string answered = item.prompt;
-    for (const std::string& answer : item.answers) answered += ' ' + answer;
+    for (const std::string& answer : item.answers) answered += item.answer_prefix > 0 ? answer : ' ' + answer;
     item.answer_tokens = tokenizer_.encode(answered, false).size() - item.tokens;
   }
 
@@ -107,7 +102,7 @@ void refuse_unused(const CLI::App& command, const workload::Kind& kind) {
 void run_workload_command(const CLI::App& command, Options& options) {
   const workload::Kind& kind = workload::kind_named(options.kind);
   refuse_unused(command, kind);
-  options.workload.task.style = parse_style(options.style);
+  options.workload.task.style = workload::style_of_name(options.style, "--style");
   refuse_to_overwrite_input(options.output, options.text_file);
   require_ending(options.output, analysis::Format::jsonl);
   ResultOutput output(options.output, options.overwrite);
@@ -121,7 +116,9 @@ void run_workload_command(const CLI::App& command, Options& options) {
   std::string lines;
   workload::make_workload(
       kind, options.workload,
-      [&](std::string_view text) { return chat ? chat->tokens(text) : tokenizer.encode(text).size(); },
+      [&](const workload::SpannedText& text) {
+        return chat ? chat->tokens(text) : tokenizer.encode(text.text()).size();
+      },
       [&](workload::PromptItem item) {
         if (chat) chat->put(item);
         (lines += json_line(item)) += '\n';
@@ -161,9 +158,16 @@ void add_workload_command(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--style", options->style,
-                   "Facts as pairs, << apple river >>, or as sentences, The code of apple is river.")
+                   "Facts as pairs, << apple river >>, as sentences, The code of apple is river., or in\n"
+                   "RULER's words, One of the special magic numbers for apple is: 1234567.")
       ->capture_default_str()
-      ->type_name("pairs|sentences");
+      ->type_name("pairs|sentences|ruler");
+  command
+      ->add_option("--examples", workload.task.examples,
+                   "Short tasks of the kind with their answers, before the prompt")
+      ->check(whole_number())
+      ->type_name("N")
+      ->capture_default_str();
   command->add_option("--text", options->text_file, "UTF-8 text for the contexts instead of the built-in one")
       ->type_name("FILE");
   command->add_option("--tokenizer", options->tokenizer_dir, "Folder with the tokenizer that counts")

@@ -117,7 +117,7 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const CostStudy
       {"rows", runtime.rows == cost::RowSource::written ? "written" : "recomputed"},
       {"cache_traffic", runtime.cache_traffic},
       {"host_floor_seconds", runtime.host_floor},
-      {"weight_bits", runtime.weight_bits},
+      {"weight_bits", runtime.weight_bits.value_or(study.model.weight_bits)},
       {"row_share", runtime.row_share},
       {"offload_weights", serving.offload.weights.host},
       {"offload_cache", serving.offload.cache.host},

@@ -4,6 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "tools/printing/front_end.hpp"
+#include "tools/printing/visible_text.hpp"
 
 namespace kvsim::tools {
 
@@ -23,7 +24,8 @@ void FormattedOutput::commit(const analysis::Document& document) {
   if (to_caller_ && front_end().take(document)) return;
   std::ostringstream text;
   analysis::write_document(text, format_, document);
-  text_->commit(text.str());
+  const bool people = format_ == analysis::Format::table || format_ == analysis::Format::md;
+  text_->commit(people ? visible(text.str()) : text.str());
 }
 
 }  // namespace kvsim::tools

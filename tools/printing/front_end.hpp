@@ -19,6 +19,8 @@ class FrontEnd {
   virtual const policy::Registry& policies() const;
   /// Where results go that are no table, and tables that take() has left.
   virtual std::ostream& results() = 0;
+  /// Where results go that programs read: as they are, but at a terminal.
+  virtual std::ostream& data() { return results(); }
   /// Takes a result that would go to results(), in no format yet. False: it goes there as a text.
   virtual bool take(const analysis::Document& /*document*/) { return false; }
   /// What a person should know although nothing failed.

@@ -10,6 +10,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/param_value.hpp"
+#include "sim/base/shell_word.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/printing/policy_costs.hpp"
 
@@ -103,10 +104,13 @@ void write_params(std::ostream& out, const PolicySpec& spec) {
   }
 }
 
-void write_examples(std::ostream& out, const std::vector<std::string>& compositions) {
+void write_examples(std::ostream& out, const std::vector<std::string>& compositions,
+                    bool replacements = false) {
   out << "\nExamples\n";
   for (const std::string& composition : compositions)
-    out << "  kvsim replay run.h5 --budget 10%,25%,50% --policy '" << composition << "'\n";
+    out << (replacements ? "  kvsim requests replay requests.jsonl"
+                         : "  kvsim replay run.h5 --budget 10%,25%,50%")
+        << " --policy " << shell_quoted(composition) << '\n';
 }
 
 /// What an eviction with its defaults may hold beside its budget; "-" if it has no budget or needs a file.
@@ -174,7 +178,7 @@ void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& reg
   std::vector<std::string> examples;
   if (complete(spec)) examples.push_back(sample_composition(spec, ""));
   if (!spec.params.empty()) examples.push_back(sample_composition(spec, default_arguments(spec)));
-  write_examples(out, examples);
+  write_examples(out, examples, spec.kind == Kind::replacement);
   write_variants(out, spec, registry);
 }
 

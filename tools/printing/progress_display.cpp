@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tools/printing/visible_text.hpp"
 #include "tools/signals.hpp"
 
 namespace kvsim::tools {
@@ -46,7 +47,7 @@ std::string bar(double share, std::size_t width) {
 struct ProgressDisplay::State {
   State(Progress& progress_in, const std::string& label_in, bool quiet)
       : progress(progress_in),
-        label(label_in),
+        label(visible(label_in)),
         terminal(isatty(STDERR_FILENO) == 1),
         stop_on_signal(progress.stop) {
     if (!quiet) timer = std::thread([this] { watch(); });

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <ostream>
@@ -9,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "tools/printing/front_end.hpp"
+#include "tools/printing/visible_text.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -39,13 +41,13 @@ ResultOutput::ResultOutput(const std::string& path, bool overwrite) {
 
 void ResultOutput::commit(std::string_view text) {
   if (path_.empty()) {
-    front_end().results() << text;
+    front_end().data() << text;
   } else if (file_) {
     file_->write(text);
     file_->commit();
   } else {
     try {
-      write_all(in_place_, text, path_);
+      write_all(in_place_, isatty(in_place_.get()) == 1 ? visible(text) : std::string(text), path_);
       close_written(in_place_, path_);
     } catch (const Error&) {
       if (!in_place_.is_open() || !reader_gone(in_place_.get())) throw;  // -o /dev/stdout | head

@@ -4,12 +4,6 @@
 
 namespace kvsim::tools {
 
-std::string shell_quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 std::string value_name(const Completed& completed) {
   switch (completed.kind) {
     case Completed::Kind::words:

@@ -8,9 +8,6 @@
 
 namespace kvsim::tools {
 
-/// `text` in single quotes, as shells read it.
-std::string shell_quoted(const std::string& text);
-
 /// What completes a value, as the scripts name it: "@policies", "@files", "@none", or words with spaces
 /// between.
 std::string value_name(const Completed& completed);

@@ -1,22 +1,31 @@
 #include "tools/printing/terminal_front_end.hpp"
 
+#include <unistd.h>
+
 #include <iostream>
 
 #include "sim/base/error.hpp"
 #include "tools/printing/progress_display.hpp"
+#include "tools/printing/visible_text.hpp"
 
 namespace kvsim::tools {
 
 std::ostream& TerminalFrontEnd::results() {
-  return std::cout;
+  static VisibleText text(*std::cout.rdbuf());
+  static std::ostream out(&text);
+  return out;
+}
+
+std::ostream& TerminalFrontEnd::data() {
+  return isatty(STDOUT_FILENO) == 1 ? results() : std::cout;
 }
 
 void TerminalFrontEnd::note(const std::string& text) {
-  std::cerr << "kvsim: note: " << text << '\n';
+  std::cerr << "kvsim: note: " << visible(text) << '\n';
 }
 
 void TerminalFrontEnd::announce(const std::string& lines) {
-  std::cerr << lines;
+  std::cerr << visible(lines);
 }
 
 std::shared_ptr<void> TerminalFrontEnd::follow(Progress& progress, const std::string& label, bool quiet) {

@@ -1,5 +1,6 @@
 #pragma once
-/// People at a terminal: results on standard output, everything else on standard error.
+/// People at a terminal: results on standard output, everything else on standard error, with control
+/// characters made visible (visible_text.hpp).
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,7 @@ class TerminalFrontEnd final : public FrontEnd {
   explicit TerminalFrontEnd(std::optional<Mpi> mpi = {}) : mpi_(std::move(mpi)) {}
 
   std::ostream& results() override;
+  std::ostream& data() override;
   void note(const std::string& text) override;
   void announce(const std::string& lines) override;
   std::shared_ptr<void> follow(Progress& progress, const std::string& label, bool quiet) override;

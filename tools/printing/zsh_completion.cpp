@@ -1,4 +1,5 @@
 #include "sim/base/joined.hpp"
+#include "sim/base/shell_word.hpp"
 #include "tools/printing/completion.hpp"
 #include "tools/printing/shell_values.hpp"
 

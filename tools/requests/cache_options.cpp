@@ -1,7 +1,7 @@
 #include "tools/requests/cache_options.hpp"
 
+#include "analysis/requests/policy_choice.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/split.hpp"
 #include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
@@ -58,7 +58,7 @@ std::optional<analysis::PrefillCost> prefill_cost(const CacheOptions& options) {
   return analysis::PrefillCost(served.model, served.machine, served.serving);
 }
 
-std::vector<policy::Part> parse_replacements(const std::string& text) {
+std::vector<policy::Part> parse_replacements(const std::vector<std::string>& lists) {
   const policy::Registry& registry = front_end().policies();
   std::vector<policy::Part> out;
   const auto add = [&](const std::string& item) {
@@ -66,7 +66,7 @@ std::vector<policy::Part> parse_replacements(const std::string& text) {
     for (std::size_t i = 0; i + 1 < out.size(); ++i)
       if (out[i].text() == out.back().text()) usage_error("is named twice", "--policy " + item);
   };
-  for (const std::string& item : comma_list(text)) {
+  for (const std::string& item : analysis::listed_policies(lists)) {
     if (item != "all") {
       add(item);
       continue;

@@ -27,7 +27,7 @@ std::optional<double> cached_token_bytes(const CacheOptions& options, const requ
 /// Prefills of the model on the machine; none: one of them is not named.
 std::optional<analysis::PrefillCost> prefill_cost(const CacheOptions& options);
 
-/// The replacements of a comma list; "all": every one of them. Throws Error(usage).
-std::vector<policy::Part> parse_replacements(const std::string& text);
+/// The replacements of comma lists; "all": every one of them. Throws Error(usage).
+std::vector<policy::Part> parse_replacements(const std::vector<std::string>& lists);
 
 }  // namespace kvsim::tools

@@ -1,12 +1,15 @@
 #include "tools/requests/command_line_errors.hpp"
 
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <span>
 #include <vector>
 
 #include "sim/base/joined.hpp"
+#include "sim/base/shell_word.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/printing/help_text.hpp"
-#include "tools/printing/shell_values.hpp"
 #include "tools/requests/named_command.hpp"
 
 namespace kvsim::tools {
@@ -25,14 +28,18 @@ std::string see_help(const CLI::App& app) {
   return "See " + full_name(app) + " --help";
 }
 
-/// `words` as a shell reads them.
-std::string as_typed(const std::vector<std::string>& words) {
+/// Words behind a command that they could follow, each after a space. `kvsim trace show run.h5` names a
+/// command that is not there: that word is left out, if anything is left then.
+std::string as_typed(std::span<const std::string> words) {
+  std::error_code failed;
+  const auto is_name = [](char c) {
+    return std::islower(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
+  };
+  if (words.size() > 1 && std::all_of(words[0].begin(), words[0].end(), is_name) && words[0][0] != '-' &&
+      !std::filesystem::exists(words[0], failed))
+    words = words.subspan(1);
   std::string out;
-  for (const std::string& word : words) {
-    const bool plain =
-        !word.empty() && word.find_first_of(" \t\n'\"\\$`()*?[]{}<>|&;#~!") == std::string::npos;
-    out += ' ' + (plain ? word : shell_quoted(word));
-  }
+  for (const std::string& word : words) out += ' ' + shell_word(word);
   return out;
 }
 
@@ -94,7 +101,7 @@ std::string unexpected_argument(const CLI::App& app, const std::string& text) {
   std::string hint = see_help(app);
   for (const auto& [ending, option] : options)
     if (text.ends_with(ending) && app.get_option_no_throw(option) != nullptr)
-      hint = std::string("Did you mean ") + option + as_typed({text}) + "? " + hint;
+      hint = std::string("Did you mean ") + option + ' ' + shell_word(text) + "? " + hint;
   return "unexpected argument '" + text + "' of " + full_name(app) + "\n  " + hint;
 }
 

@@ -37,9 +37,7 @@ void add_workload_options(CLI::App& command, CostOptions& options) {
   command.add_option("--batch", options.batch, "Sequences served at once")
       ->capture_default_str()
       ->type_name("N");
-  command
-      .add_option("--policy", options.policies,
-                  "As of kvsim replay, but no oracles; repeat for several (default: full)")
+  command.add_option("--policy", options.policies, "As of kvsim replay, but no oracles (default: full)")
       ->allow_extra_args(false)
       ->type_name("POLICY");
   command
@@ -105,7 +103,10 @@ void add_layout_options(CLI::App& command, ServingOptions& serving) {
   add("--cache-traffic", serving.cache_traffic,
       "Times a step moves the cache: 1 in place, 3 where each step copies it", "X");
   add("--host-floor", serving.host_floor_ms, "Least time of a pass, ms (eager Python: 25 to 60)", "MS");
-  add("--weight-bits", serving.weight_bits, "Per parameter of matrices, scales included", "BITS");
+  add("--weight-bits", serving.weight_bits,
+      "Per parameter of matrices, scales included (default: 16, or as config.json says in\n"
+      "quantization_config)",
+      "BITS");
   add("--row-share", serving.row_share,
       "Share of requests that pay for an allocation's own pass over the prompt", "SHARE");
 }

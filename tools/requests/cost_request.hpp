@@ -39,7 +39,8 @@ struct ServingOptions {
   bool head_pages = false, padded = false, holes = false, preallocated = false;
   std::vector<std::string> offload{};  ///< "weights=50%", "cache=80%", "cache-ssd=20%"
   std::string buffer{}, hit_rate{}, prefetch{};
-  double cache_traffic = 1, host_floor_ms = 0, weight_bits = 16, row_share = 0.1;
+  double cache_traffic = 1, host_floor_ms = 0, row_share = 0.1;
+  std::optional<double> weight_bits{};  ///< absent: the model's
 };
 /// All but prompt, generate and batch. Throws Error(usage) with the nearest names.
 cost::Serving parse_serving(const ServingOptions& options, const cost::Model& model);

@@ -8,6 +8,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
+#include "sim/base/shell_word.hpp"
 #include "sim/cost/model.hpp"
 #include "sim/replay/budget.hpp"
 #include "tools/printing/front_end.hpp"
@@ -26,7 +27,7 @@ void refuse_stray_value(const std::string& text) {
                       policies.find_preset(name) != nullptr || name == "all" || name == "oracles";
   if (policy)
     usage_error("is a policy where a trace is expected", text,
-                "Each policy has an option of its own: --policy " + text);
+                "Each policy has an option of its own: --policy " + shell_word(text));
   try {
     sim::parse_budget(text);
   } catch (const Error&) {
@@ -63,7 +64,7 @@ void require_trace(const std::string& path) {
   }
   const std::string text = beginning(path);
   if (text.starts_with('{') && text.find("\"policies\"") != std::string::npos)
-    usage_error("is a study where a trace is expected", path, "Run it: kvsim study " + path);
+    usage_error("is a study where a trace is expected", path, "Run it: kvsim study " + shell_word(path));
   if (text.starts_with('{') && text.find("\"prompt\"") != std::string::npos)
     usage_error(
         "is a workload where a trace is expected", path,
@@ -75,7 +76,7 @@ void require_trace(const std::string& path) {
 void require_study(const std::string& path) {
   if (begins_with(path, "\x89HDF"))
     usage_error("is HDF5; a study is a JSON file that names its traces", path,
-                "kvsim config reference lists its fields; kvsim replay " + path +
+                "kvsim config reference lists its fields; kvsim replay " + shell_word(path) +
                     " --policy h2o --budget 25% needs none.");
 }
 

@@ -2,21 +2,33 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
+#include <string_view>
 
 #include "analysis/results/format_names.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/suggest.hpp"
 
 namespace kvsim::tools {
 namespace {
 
-/// "csv" of costs.csv, if it is a format.
-std::optional<std::string> ending_of(const std::string& path) {
-  const std::string end = std::filesystem::path(path).extension().string();
+/// "csv" of costs.csv; empty: none, or the dot alone.
+std::string ending_of(const std::string& path) {
+  return std::filesystem::path(path).extension().string().erase(0, 1);
+}
+
+bool is_format(const std::string& ending) {
   const std::vector<std::string> known = analysis::format_names();
-  if (end.size() < 2 || std::find(known.begin(), known.end(), end.substr(1)) == known.end())
-    return std::nullopt;
-  return end.substr(1);
+  return std::find(known.begin(), known.end(), ending) != known.end();
+}
+
+/// What tables are written as elsewhere, each behind a space.
+constexpr std::string_view kTablesElsewhere = " parquet feather arrow xlsx xls ods";
+
+/// What a text may be called that is for people.
+constexpr std::string_view kTexts = " txt text log out";
+
+bool is_among(const std::string& ending, std::string_view endings) {
+  return (std::string(endings) + ' ').find(' ' + ending + ' ') != std::string::npos;
 }
 
 }  // namespace
@@ -33,19 +45,27 @@ void add_output_options(CLI::App& command, OutputOptions& options) {
 }
 
 analysis::Format chosen_format(const OutputOptions& options) {
-  const std::optional<std::string> ending = ending_of(options.output);
-  if (options.format.empty()) return analysis::parse_format(ending.value_or("table"));
+  const std::string ending = ending_of(options.output);
+  if (is_among(ending, kTablesElsewhere))
+    usage_error(
+        "this command writes no " + ending, "-o " + options.output,
+        "The Python package does: kvsim.replay(...).to_pandas() has to_parquet() and to_excel(). Here "
+        "the name may end with .csv, .json, .jsonl, .md or .h5.");
+  if (options.format.empty() && !ending.empty() && !is_format(ending) && !is_among(ending, kTexts))
+    usage_error("has no ending of a format", "-o " + options.output,
+                suggestion(ending, analysis::format_names()) + " Or say --format.");
+  if (options.format.empty()) return analysis::parse_format(is_format(ending) ? ending : "table");
   const analysis::Format format = analysis::parse_format(options.format);
-  if (ending && options.format != *ending)
+  if (is_format(ending) && options.format != ending)
     usage_error("contradicts --format " + options.format, "-o " + options.output,
-                "Without --format the results are " + *ending + ", as the name says.");
+                "Without --format the results are " + ending + ", as the name says.");
   return format;
 }
 
 void require_ending(const std::string& path, analysis::Format format) {
-  const std::optional<std::string> ending = ending_of(path);
-  if (ending && analysis::parse_format(*ending) != format)
-    usage_error("this command writes no " + *ending, "-o " + path, "Name it so that it ends otherwise.");
+  const std::string ending = ending_of(path);
+  if (is_among(ending, kTablesElsewhere) || (is_format(ending) && analysis::parse_format(ending) != format))
+    usage_error("this command writes no " + ending, "-o " + path, "Name it so that it ends otherwise.");
 }
 
 }  // namespace kvsim::tools

@@ -16,11 +16,11 @@ struct OutputOptions {
 /// Adds --format, -o and --overwrite.
 void add_output_options(CLI::App& command, OutputOptions& options);
 
-/// What the results are written as. Throws Error(usage) for an unknown format, and for one that is not what
-/// the name of the file says.
+/// What the results are written as. Throws Error(usage) for an unknown format, one that is not what the name
+/// of the file says, and a name that ends like none.
 analysis::Format chosen_format(const OutputOptions& options);
 
-/// For files of one format only: throws Error(usage) if PATH ends like another of them.
+/// For files of one format only: throws Error(usage) if PATH ends like another one of tables.
 void require_ending(const std::string& path, analysis::Format format);
 
 }  // namespace kvsim::tools

@@ -15,7 +15,8 @@ void add_served_options(CLI::App& command, ServedOptions& options) {
   add("--tensor-parallel", options.serving.tensor_parallel, "Devices that share every layer of an engine",
       "N");
   add("--kv", options.serving.kv, "How keys and values are stored, as of kvsim cost estimate", "KIND");
-  add("--weight-bits", options.serving.weight_bits, "Of a parameter of matrices", "BITS");
+  add("--weight-bits", options.serving.weight_bits,
+      "Of a parameter of matrices (default: as of kvsim cost estimate)", "BITS");
   add("--host-floor-ms", options.serving.host_floor_ms, "A step is never faster", "MS");
 }
 

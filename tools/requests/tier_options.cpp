@@ -137,7 +137,8 @@ void add_tier_options(CLI::App& command, TierOptions& options) {
   add("--tensor-parallel", options.tensor_parallel,
       "Devices that share every layer; bytes are of one of them", "N")
       ->capture_default_str();
-  add("--weight-bits", options.weight_bits, "Of a parameter of matrices", "BITS")->capture_default_str();
+  add("--weight-bits", options.weight_bits, "Of a parameter of matrices (default: as of kvsim cost estimate)",
+      "BITS");
 }
 
 serving::ServedModel tier_served(const TierOptions& options, const std::string& model,

@@ -2,6 +2,7 @@
 /// The tiers behind a device as options: their links, and how keys and values are stored in them.
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "sim/cost/tier_loading.hpp"
@@ -16,7 +17,7 @@ struct TierOptions {
   std::string host_sent{}, ssd_sent{};  ///< a share, or a file of results
   std::string host_link{}, ssd_link{};  ///< "25GB/s,6us"
   std::string tensor_parallel = "1";
-  double weight_bits = 16;
+  std::optional<double> weight_bits{};
 };
 
 /// Adds --kv, --host-kv, --ssd-kv, --host-sent, --ssd-sent, --host-link, --ssd-link, --tensor-parallel and

@@ -57,6 +57,9 @@ WorkloadItem parse_item(const JsonObject& line) {
   else if (!item.answers.empty())
     item.expect = item.answers.size() == 1 ? workload::Expect::first : workload::Expect::any;
   item.chat = line.text_or("chat", "");
+  // What went through a template has its prefix where it belongs.
+  if (item.chat.empty() && line.has("answer_prefix"))
+    item.answer_prefix = line.integer("answer_prefix", 0, item.prompt.size());
   if (line.has("context_id")) item.context_id = parse_name(line, "context_id");
   if (line.has("turn")) item.turn = line.integer("turn", 0, kMaxTokens);
   return item;

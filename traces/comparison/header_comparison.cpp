@@ -7,9 +7,6 @@
 namespace kvsim::trace {
 namespace {
 
-std::string text_of(const std::string& value) {
-  return value;
-}
 /// The shortest decimal text that reads back as this number.
 template <class Number>
 std::string text_of(Number value) {
@@ -33,7 +30,9 @@ class ModelComparison {
     if (a_.hidden_size > 0 && b_.hidden_size > 0)  // 0: not known
       same("hidden_size", a_.hidden_size, b_.hidden_size);
     same("rotary_dim", a_.rotary_dim, b_.rotary_dim);
-    same("rope_layout", a_.rope_layout, b_.rope_layout);
+    if (a_.rope_layout != b_.rope_layout)  // the same numbers in another order
+      out_.notes.push_back("rope_layout: " + a_.rope_layout + " against " + b_.rope_layout +
+                           ". B's queries and keys are compared in A's order.");
     close("attn_scale", a_.attn_scale, b_.attn_scale);
     close("rope_attention_factor", a_.rope_attention_factor, b_.rope_attention_factor);
     close("logit_softcap", a_.logit_softcap, b_.logit_softcap);

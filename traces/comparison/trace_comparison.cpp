@@ -144,6 +144,7 @@ class TensorWalk {
           y_.resize(n * dim);
           a_.read(tensor, layer_, head, run.row_a + done, n, x_);
           b_.read(tensor, layer_, head, run.row_b + done, n, y_);
+          if (tensor != Tensor::value) order_as_a(dim);
           for (std::uint64_t i = 0; i < n; ++i) {
             const std::span<const float> x(x_.data() + i * dim, dim), y(y_.data() + i * dim, dim);
             require_finite(a_.stored(tensor, layer_).dataset(), head, run.row_a + done + i, x);
@@ -156,6 +157,23 @@ class TensorWalk {
       }
     }
     put(part, allowed, meter);
+  }
+
+  /// Puts the rotated components of B's rows where A's layout has them.
+  void order_as_a(std::uint64_t dim) {
+    const Model &x = a_.header().model, &y = b_.header().model;
+    if (x.rope_layout == y.rope_layout) return;
+    const std::uint64_t rotated = std::min<std::uint64_t>(x.rotary_dim, y.rotary_dim), half = rotated / 2;
+    const bool pairs_apart = x.rope_layout == "half_split";
+    row_.resize(rotated);
+    for (std::uint64_t begin = 0; begin < y_.size(); begin += dim) {
+      for (std::uint64_t i = 0; i < half; ++i)
+        for (const std::uint64_t second : {0UL, 1UL}) {
+          const std::uint64_t apart = i + second * half, together = 2 * i + second;
+          row_[pairs_apart ? apart : together] = y_[begin + (pairs_apart ? together : apart)];
+        }
+      std::copy_n(row_.begin(), 2 * half, y_.begin() + static_cast<std::ptrdiff_t>(begin));
+    }
   }
 
   static std::uint64_t row_keys(const AttentionRows& rows, std::uint64_t row) {
@@ -257,7 +275,7 @@ class TensorWalk {
   std::vector<Run> cached_, queries_, attention_;
   bool columns_ = false, output_ = false, tell_window_ = true;
   std::uint32_t layer_ = 0;
-  std::vector<float> x_, y_;
+  std::vector<float> x_, y_, row_;  ///< row_: the rotated components of one
   std::vector<std::uint16_t> halves_;
 };
 

@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <initializer_list>
 #include <limits>
+#include <string_view>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
@@ -23,49 +26,13 @@ constexpr std::uint64_t kMaxWidth = 1ULL << 20, kMaxVocab = 1ULL << 22, kMaxPosi
 
 constexpr const char* kElsewhere = "Capture this model with another tool and convert its trace.";
 
-/// The defaults that transformers' configuration class of a model type has for absent fields (5.23), and the
-/// parts of its layers.
-struct Family {
-  std::string_view type;
-  std::string_view class_prefix;  ///< prefix of its classes' names
-  std::uint64_t kv_heads = 0;     ///< 0: as many as query heads
-  std::uint64_t head_dim = 0;     ///< 0: hidden_size / num_attention_heads
-  std::uint64_t max_positions = 0;
-  double norm_eps = 1e-6;
-  /// The layers that use sliding_window: none, all, or those that use_sliding_window and layer_types or
-  /// max_window_layers select.
-  enum class Sliding { never, always, picked } sliding = Sliding::never;
-  std::uint64_t window = 0;  ///< 0: none
-};
-
-constexpr Family kFamilies[]{
-    {.type = "llama", .class_prefix = "Llama", .max_positions = 2048},
-    {.type = "mistral",
-     .class_prefix = "Mistral",
-     .kv_heads = 8,
-     .max_positions = 131072,
-     .sliding = Family::Sliding::always,
-     .window = 4096},
-    {.type = "phi3",
-     .class_prefix = "Phi3",
-     .max_positions = 4096,
-     .norm_eps = 1e-5,
-     .sliding = Family::Sliding::always},
-    {.type = "qwen2",
-     .class_prefix = "Qwen2",
-     .kv_heads = 32,
-     .max_positions = 32768,
-     .sliding = Family::Sliding::picked,
-     .window = 4096},
-    {.type = "qwen3",
-     .class_prefix = "Qwen3",
-     .kv_heads = 32,
-     .head_dim = 128,
-     .max_positions = 32768,
-     .sliding = Family::Sliding::picked,
-     .window = 4096},
-};
 constexpr std::uint64_t kFirstWindowLayer = 28;  ///< default of max_window_layers for both Qwens
+
+/// What the reader of a file wants of it.
+enum class Purpose {
+  sizes,  ///< to know what the model takes
+  run,    ///< to compute it
+};
 
 /// A number: absence means the class's default `absent`, null means that there is none.
 std::uint64_t number_or_none(const JsonObject& config, const char* field, std::uint64_t high,
@@ -73,47 +40,89 @@ std::uint64_t number_or_none(const JsonObject& config, const char* field, std::u
   return config.integer_or(field, 1, high, config.raw().contains(field) ? none : absent);
 }
 
-void refuse_if_present(const JsonObject& config, const char* field, const char* what) {
-  if (config.has(field)) input_error(what, config.path(field), kElsewhere);
+void refuse_if_present(const JsonObject& config, const char* field, const char* what,
+                       const char* hint = kElsewhere) {
+  if (config.has(field)) input_error(what, config.path(field), hint);
 }
 
-/// Whether the file names only model code that transformers has itself. Phi-3 files name code of their own,
-/// which transformers now contains; transformers runs its own unless told to trust the file's.
+/// Whether the file names only model code that changes nothing: transformers runs its own unless told to
+/// trust the file's.
 bool names_known_classes(const JsonObject& config, const Family& family) {
-  if (family.type != "phi3") return false;
+  if (family.code.empty()) return false;
   for (const auto& [part, name] : config.object("auto_map").raw()) {
     const std::string text = name.is_string() ? std::string(name.get_string()) : "";
     const std::size_t dot = text.rfind('.');
-    if (dot == std::string::npos || !text.substr(dot + 1).starts_with(family.class_prefix)) return false;
+    if (dot == std::string::npos || !text.substr(dot + 1).starts_with(family.code)) return false;
   }
   return true;
 }
 
-/// Refuses fields that change the computation of a model in ways that kvsim does not support.
-void refuse_foreign_parts(const JsonObject& config, const Family& family) {
-  refuse_if_present(config, "quantization_config", "quantised checkpoints are not supported");
-  if (config.has("auto_map") && !names_known_classes(config, family)) {
+/// Parts of names of fields that say what no family has.
+constexpr std::pair<std::string_view, const char*> kForeign[]{
+    {"expert", "mixture-of-experts models are not supported"},
+    {"moe_", "mixture-of-experts models are not supported"},
+    {"lora_rank", "multi-head latent attention is not supported"},
+    {"index_topk", "sparse attention with an index is not supported"},
+    {"mamba", "state space layers are not supported"},
+    {"ssm_", "state space layers are not supported"},
+    {"linear_", "linear attention is not supported"},
+    {"conv_", "convolutions are not supported"},
+    {"attn_layer", "layers without attention are not supported"},
+    {"layers_block_type", "layers of several types are not supported"},
+    {"block_configs", "layers of several shapes are not supported"},
+    {"hybrid_", "layers of several types are not supported"},
+    {"kv_shared", "layers that share a cache are not supported"},
+    {"per_layer", "embeddings of each layer are not supported"},
+    {"nextn", "layers that predict several tokens are not supported"},
+    {"attention_chunk", "attention within chunks is not supported"},
+};
+
+/// Whether a field says that its feature is absent.
+bool says_none(const json::value& value) {
+  return value.is_null() || value == false || value == 0 || (value.is_array() && value.get_array().empty()) ||
+         (value.is_object() && value.get_object().empty());
+}
+
+/// Refuses fields that change what a model takes or computes in ways that kvsim does not support.
+void refuse_foreign_parts(const JsonObject& config, const Family& family, Purpose purpose) {
+  const char* hint = purpose == Purpose::run ? kElsewhere : "";
+  if (config.has("auto_map") && !names_known_classes(config, family))
     refuse_if_present(config, "auto_map",
-                      "the checkpoint brings its own model code, which kvsim does not run");
+                      "the checkpoint brings its own model code, which kvsim does not know", hint);
+  for (const auto& [field, value] : config.raw()) {
+    if (says_none(value)) continue;
+    for (const auto& [part, what] : kForeign)
+      if (std::string_view(field.data(), field.size()).find(part) != std::string_view::npos)
+        input_error(what, config.path(field), hint);
   }
-  for (const char* field : {"num_experts", "num_local_experts", "n_routed_experts"})
-    refuse_if_present(config, field, "mixture-of-experts models are not supported");
+}
+
+/// Refuses what kvsim knows the sizes of, but does not compute.
+void refuse_to_run(const JsonObject& config, const ModelConfig& model) {
+  refuse_if_present(config, "quantization_config", "quantised checkpoints are not supported");
   const std::string activation = config.text_or("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
     input_error("activation " + quoted(activation) + " is not supported, only silu",
                 config.path("hidden_act"), kElsewhere);
+  if (model.head_dim % 2 != 0) input_error("head_dim must be even for rotary embedding", config.where());
 }
 
-const Family& checked_family(const JsonObject& config) {
+const Family& checked_family(const JsonObject& config, Purpose purpose) {
   const std::string type = config.text("model_type");
+  std::vector<std::string> names;
   std::string list;
-  for (const Family& known : kFamilies) {
+  for (const Family& known : families()) {
+    if (purpose == Purpose::run && !known.runs) continue;
     if (known.type == type) return known;
     list += (list.empty() ? "" : ", ") + std::string(known.type);
+    names.emplace_back(known.type);
   }
-  const std::string near = suggestion(type, supported_model_types());
+  const std::string near = suggestion(type, names);
+  const char* alike = purpose == Purpose::run
+                          ? ""
+                          : " If its layers are those of one of these, say so in a copy of the file.";
   input_error("model type " + quoted(type) + " is not supported", config.path("model_type"),
-              "Supported: " + list + (near.starts_with("Did") ? ". " + near : "."));
+              "Supported: " + list + (near.starts_with("Did") ? ". " + near : ".") + alike);
 }
 
 std::string first_architecture(const JsonObject& config) {
@@ -139,16 +148,25 @@ std::vector<std::int32_t> token_ids(const JsonObject& config, const char* field,
   return ids;
 }
 
+/// A field under any of its names, of which messages show the first.
+std::uint32_t named(const JsonObject& config, std::initializer_list<const char*> names, std::uint64_t high,
+                    std::uint64_t absent = 0) {
+  for (const char* name : names)
+    if (config.has(name)) return static_cast<std::uint32_t>(config.integer(name, 1, high));
+  return static_cast<std::uint32_t>(absent != 0 ? absent : config.integer(*names.begin(), 1, high));
+}
+
 void read_shape(const JsonObject& config, const Family& family, ModelConfig& model) {
-  const auto field = [&](const char* name, std::uint64_t high) {
-    return static_cast<std::uint32_t>(config.integer(name, 1, high));
-  };
-  model.n_layers = field("num_hidden_layers", kMaxLayers);
-  model.hidden_size = field("hidden_size", kMaxWidth);
-  model.intermediate_size = field("intermediate_size", kMaxWidth);
-  model.vocab_size = field("vocab_size", kMaxVocab);
-  model.max_positions = config.integer_or("max_position_embeddings", 1, kMaxPositions, family.max_positions);
-  model.n_heads = field("num_attention_heads", kMaxHeads);
+  model.n_layers = named(config, {"num_hidden_layers", "n_layer"}, kMaxLayers);
+  model.hidden_size = named(config, {"hidden_size", "n_embd"}, kMaxWidth);
+  model.intermediate_size = named(config, {"intermediate_size", "ffn_dim", "n_inner"}, kMaxWidth,
+                                  family.type == "gptj" ? 4 * model.hidden_size : 0);
+  model.vocab_size = named(config, {"vocab_size"}, kMaxVocab, family.vocab);
+  const char* positions = config.has("n_positions")  ? "n_positions"
+                          : config.has("seq_length") ? "seq_length"
+                                                     : "max_position_embeddings";
+  model.max_positions = config.integer_or(positions, 1, kMaxPositions, family.max_positions);
+  model.n_heads = named(config, {"num_attention_heads", "n_head"}, kMaxHeads, family.query_heads);
   model.n_kv_heads = static_cast<std::uint32_t>(
       number_or_none(config, "num_key_value_heads", kMaxHeads,
                      family.kv_heads != 0 ? family.kv_heads : model.n_heads, model.n_heads));
@@ -157,16 +175,49 @@ void read_shape(const JsonObject& config, const Family& family, ModelConfig& mod
                     std::to_string(model.n_kv_heads) + " key-value heads evenly",
                 config.path("num_key_value_heads"));
   }
-  if (config.has("head_dim")) {
-    model.head_dim = field("head_dim", kMaxHeadDim);
+  if (config.has("head_dim") || config.has("kv_channels")) {
+    model.head_dim = named(config, {"head_dim", "kv_channels"}, kMaxHeadDim);
   } else if (family.head_dim != 0) {
-    model.head_dim = static_cast<std::uint32_t>(family.head_dim);
+    model.head_dim = family.head_dim;
   } else {
     if (model.hidden_size % model.n_heads != 0 || model.hidden_size / model.n_heads > kMaxHeadDim)
       input_error("head_dim is absent, and hidden_size / num_attention_heads gives none", config.where());
     model.head_dim = model.hidden_size / model.n_heads;
   }
-  if (model.head_dim % 2 != 0) input_error("head_dim must be even for rotary embedding", config.where());
+}
+
+/// A flag of biases, which only some classes know.
+bool bias_flag(const JsonObject& config, const Family& family, const char* field, bool known, bool absent) {
+  const bool flag = config.flag_or(field, absent);
+  if (flag && !known)
+    input_error(field + (" is not known for " + std::string(family.type)), config.path(field));
+  return flag;
+}
+
+void read_parts(const JsonObject& config, const Family& family, ModelConfig& model) {
+  static_cast<LayerParts&>(model) = family.parts;
+  const bool known = family.attention_bias != Family::Biased::none;
+  const bool biased = bias_flag(config, family, "attention_bias", known, known && family.parts.qkv_bias);
+  if (known) model.qkv_bias = biased;
+  if (family.attention_bias == Family::Biased::all) model.output_bias = biased;
+  if (bias_flag(config, family, "mlp_bias", family.mlp_bias, false)) model.mlp_bias = true;
+  model.fused_projections = family.type == "phi3";
+  if (config.has("tie_word_embeddings")) model.tied_embeddings = config.flag_or("tie_word_embeddings", false);
+  model.tied_by_default = family.tied;
+  if (family.type == "opt") {
+    if (config.integer_or("word_embed_proj_dim", 1, kMaxWidth, model.hidden_size) != model.hidden_size)
+      input_error("an embedding narrower than the model is not supported",
+                  config.path("word_embed_proj_dim"));
+    if (!config.flag_or("do_layer_norm_before", true))
+      input_error("a norm after each block is not supported", config.path("do_layer_norm_before"));
+    model.qkv_bias = model.output_bias = model.mlp_bias = config.flag_or("enable_bias", true);
+    model.learned_positions = model.max_positions + 2;
+  }
+  if (family.type == "qwen") {
+    // The file's intermediate_size is that of gate and up together.
+    model.intermediate_size /= 2;
+    model.output_bias = !config.flag_or("no_bias", true);
+  }
 }
 
 /// The windows by the family's fields, before layer_types is applied.
@@ -176,8 +227,14 @@ std::vector<std::int32_t> windows_of_family(const JsonObject& config, const Fami
   if (family.sliding == Family::Sliding::always) first = 0;
   if (family.sliding == Family::Sliding::picked)
     first = config.integer_or("max_window_layers", 0, kMaxLayers, kFirstWindowLayer);
+  std::uint64_t pattern = 0;
+  if (family.sliding == Family::Sliding::patterned && window > 0 && !config.has("layer_types")) {
+    first = 0;
+    pattern = config.integer_or("sliding_window_pattern", 1, kMaxLayers, family.pattern);
+  }
   std::vector<std::int32_t> windows(n_layers, -1);
-  for (std::uint64_t layer = first; layer < n_layers && window > 0; ++layer) windows[layer] = window;
+  for (std::uint64_t layer = first; layer < n_layers && window > 0; ++layer)
+    if (pattern == 0 || (layer + 1) % pattern != 0) windows[layer] = window;
   return windows;
 }
 
@@ -185,7 +242,8 @@ std::vector<std::int32_t> windows_of_family(const JsonObject& config, const Fami
 std::int32_t read_window(const JsonObject& config, const Family& family) {
   constexpr const char* kField = "sliding_window";
   if (family.sliding == Family::Sliding::never) {
-    refuse_if_present(config, kField, "a model of this type has no sliding window");
+    if (config.flag_or("use_sliding_window", true))
+      refuse_if_present(config, kField, "a model of this type has no sliding window");
     return 0;
   }
   if (family.sliding == Family::Sliding::picked && !config.flag_or("use_sliding_window", false)) return 0;
@@ -197,6 +255,8 @@ std::int32_t read_window(const JsonObject& config, const Family& family) {
 /// with the family's fields otherwise.
 std::vector<std::int32_t> read_windows(const JsonObject& config, const Family& family,
                                        std::uint32_t n_layers) {
+  const bool chosen =
+      family.sliding == Family::Sliding::picked || family.sliding == Family::Sliding::patterned;
   const std::int32_t window = read_window(config, family);
   std::vector<std::int32_t> windows = windows_of_family(config, family, n_layers, window);
   if (!config.has("layer_types")) return windows;
@@ -210,7 +270,7 @@ std::vector<std::int32_t> read_windows(const JsonObject& config, const Family& f
     if (!slides && types[layer] != "full_attention") {
       input_error("expected full_attention or sliding_attention for layer " + std::to_string(layer), where);
     }
-    if (family.sliding == Family::Sliding::picked && window > 0) windows[layer] = slides ? window : -1;
+    if (chosen && window > 0) windows[layer] = slides ? window : -1;
     if (slides != (windows[layer] > 0)) {
       input_error(
           "layer " + std::to_string(layer) + " is said to " +
@@ -221,44 +281,62 @@ std::vector<std::int32_t> read_windows(const JsonObject& config, const Family& f
   return windows;
 }
 
+/// Reads one model: the file, or its text_config.
+ModelConfig read_model(const JsonObject& config, Purpose purpose) {
+  ModelConfig model;
+  const Family& family = checked_family(config, purpose);
+  model.model_type = family.type;
+  model.architecture = first_architecture(config);
+  refuse_foreign_parts(config, family, purpose);
+  read_shape(config, family, model);
+  read_parts(config, family, model);
+  model.layer_window = read_windows(config, family, model.n_layers);
+  if (purpose == Purpose::sizes) {
+    model.stored_weights = read_stored_weights(config);
+    return model;
+  }
+  refuse_to_run(config, model);
+  model.norm_eps = config.number_or("rms_norm_eps", 0, 1, family.norm_eps);
+  model.rope = read_rope(config, {model.model_type, model.head_dim, model.max_positions});
+  model.eos = token_ids(config, "eos_token_id", model.vocab_size);
+  return model;
+}
+
+ModelConfig read(const std::string& text, const std::string& path, Purpose purpose) {
+  const json::value document = parse_strict_json(text, path, kMaxConfigValues);
+  const JsonObject config(document, path);
+  ModelConfig model;
+  if (purpose == Purpose::sizes && config.has("text_config")) {
+    model = read_model(config.object("text_config"), purpose);
+    if (config.has("quantization_config")) model.stored_weights = read_stored_weights(config);
+    if (config.has("tie_word_embeddings"))
+      model.tied_embeddings = config.flag_or("tie_word_embeddings", false);
+    model.text_only = true;
+  } else {
+    model = read_model(config, purpose);
+  }
+  model.json = text;
+  return model;
+}
+
 }  // namespace
 
 const std::vector<std::string>& supported_model_types() {
   static const std::vector<std::string> kTypes = [] {
     std::vector<std::string> types;
-    for (const Family& family : kFamilies) types.emplace_back(family.type);
+    for (const Family& family : families())
+      if (family.runs) types.emplace_back(family.type);
     return types;
   }();
   return kTypes;
 }
 
+ModelConfig read_model_config(const std::string& text, const std::string& path) {
+  return read(text, path, Purpose::sizes);
+}
+
 ModelConfig parse_model_config(const std::string& text, const std::string& path) {
-  const json::value document = parse_strict_json(text, path, kMaxConfigValues);
-  const JsonObject config(document, path);
-  ModelConfig model;
-  const Family& family = checked_family(config);
-  model.model_type = family.type;
-  model.architecture = first_architecture(config);
-  refuse_foreign_parts(config, family);
-  read_shape(config, family, model);
-  model.norm_eps = config.number_or("rms_norm_eps", 0, 1, family.norm_eps);
-  const bool llama = model.model_type == "llama", qwen3 = model.model_type == "qwen3";
-  const bool attention_bias = config.flag_or("attention_bias", false);
-  if (attention_bias && !llama && !qwen3)
-    input_error("attention_bias is not known for " + model.model_type, config.path("attention_bias"));
-  model.qkv_bias = attention_bias || model.model_type == "qwen2";
-  model.output_bias = attention_bias;
-  model.mlp_bias = config.flag_or("mlp_bias", false);
-  if (model.mlp_bias && !llama)
-    input_error("mlp_bias is not known for " + model.model_type, config.path("mlp_bias"));
-  model.qk_norm = qwen3;
-  model.fused_projections = model.model_type == "phi3";
-  if (config.has("tie_word_embeddings")) model.tied_embeddings = config.flag_or("tie_word_embeddings", false);
-  model.rope = read_rope(config, {model.model_type, model.head_dim, model.max_positions});
-  model.layer_window = read_windows(config, family, model.n_layers);
-  model.eos = token_ids(config, "eos_token_id", model.vocab_size);
-  model.json = text;
-  return model;
+  return read(text, path, Purpose::run);
 }
 
 ModelConfig load_model_config(const std::string& model_path) {

@@ -114,13 +114,11 @@ void check_unused(const Checkpoint& checkpoint, const ModelConfig& config, const
                   std::vector<std::string>& notes) {
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (taken.contains(name) || redundant(name)) continue;
-    for (std::uint32_t layer = 0; layer < config.n_layers; ++layer) {
-      if (name.starts_with("model.layers." + std::to_string(layer) + ".")) {
-        input_error(
-            "a " + config.model_type + " model has no such tensor", tensor.file + " tensor " + quoted(name),
-            "config.json and the checkpoint do not belong together, or the model is of another kind.");
-      }
-    }
+    if (name.starts_with("model.layers."))
+      input_error("a " + config.model_type + " model of " + std::to_string(config.n_layers) +
+                      " layers has no such tensor",
+                  tensor.file + " tensor " + quoted(name),
+                  "config.json and the checkpoint do not belong together, or the model is of another kind.");
     notes.push_back("tensor " + quoted(name) + " is not used");
   }
   for (const std::string& name : checkpoint.unmapped())

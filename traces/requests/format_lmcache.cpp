@@ -1,5 +1,7 @@
-// LMCache's log of lookups (lookup_hashes_*.jsonl): what the users of one's own engine asked for. Hashes are
-// there for complete chunks alone, and nothing of what was generated.
+// LMCache's logs of lookups: what the users of one's own engine asked for. In lookup_hashes_*.jsonl hashes
+// are there for complete chunks alone, beside the lengths of prompts and chunks; chunk_hashes_*.jsonl has
+// neither length, and prompts count as so many whole chunks. Nothing is known of what was generated.
+#include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "traces/requests/json_fields.hpp"
 #include "traces/requests/line_format.hpp"
@@ -13,10 +15,15 @@ class Reader : public LineReader {
  public:
   void read(std::string_view line, TraceBuilder& out) override {
     fields_.parse(line, [&] { return out.where(); });
-    out.declare_block_tokens(fields_.whole(kChunk));
+    if (fields_.has(kChunk))
+      out.declare_block_tokens(fields_.whole(kChunk));
+    else if (out.block_tokens() == 0)
+      input_error("chunk_hashes without chunk_size: it does not say how many tokens a chunk has", out.where(),
+                  "Say it, as LMCache was configured: --block-tokens 256.");
     Request request{.time_s = fields_.real(kTime)};
     if (fields_.has(kModel)) request.category = out.category(fields_.name(kModel));
-    out.add(request, fields_.whole(kTokens), 0, ids_of(request.category));
+    const std::vector<BlockId>* ids = ids_of(request.category);
+    out.add(request, fields_.whole_or(kTokens, ids->size() * out.block_tokens()), 0, ids);
   }
 
  private:
@@ -32,8 +39,8 @@ class Reader : public LineReader {
 
   std::vector<BlockId> ids_;
   JsonFields fields_{{{"timestamp", FieldKind::real, true},
-                      {"seq_len", FieldKind::whole, true},
-                      {"chunk_size", FieldKind::whole, true},
+                      {"seq_len", FieldKind::whole, false},
+                      {"chunk_size", FieldKind::whole, false},
                       {"chunk_hashes", FieldKind::ids, true},
                       {"model_name", FieldKind::name, false}}};
 };
@@ -42,12 +49,14 @@ class Reader : public LineReader {
 
 LineFormat lmcache_format() {
   return {
-      .said = {"lmcache", "LMCache's lookup log: timestamp (Unix s), seq_len, chunk_size, chunk_hashes",
+      .said = {"lmcache",
+               "LMCache's lookup logs: timestamp (Unix s), chunk_hashes, and seq_len, chunk_size or "
+               "--block-tokens",
                true},
       .defaults = {.tail = Tail::missing, .from_first = true},
       .recognises =
           [](const auto& names) {
-            return has_names(names, {"chunk_hashes", "seq_len"});
+            return has_names(names, {"timestamp", "chunk_hashes"});
           },
       .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<Reader>(); }};
 }

@@ -71,4 +71,15 @@ void forget_generated(RequestTrace& trace) {
   for (Request& request : trace.requests) request.first_final_block = request.n_final_blocks = 0;
 }
 
+void forget_tails(RequestTrace& trace) {
+  trace.tail = Tail::missing;
+  const auto cut = [&](std::uint32_t& blocks, std::uint64_t tokens) {
+    blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(blocks, whole_blocks(trace, tokens)));
+  };
+  for (Request& request : trace.requests) {
+    cut(request.n_blocks, request.prompt_tokens);
+    cut(request.n_final_blocks, std::uint64_t{request.prompt_tokens} + request.generated_tokens);
+  }
+}
+
 }  // namespace kvsim::requests

@@ -1,5 +1,5 @@
 #pragma once
-/// What is known of the blocks of generated tokens.
+/// What is known of the blocks of generated tokens, and of those that are not full.
 #include "traces/requests/request_trace.hpp"
 
 namespace kvsim::requests {
@@ -15,5 +15,8 @@ void infer_generated(RequestTrace& trace);
 
 /// Takes away what is known of generated blocks.
 void forget_generated(RequestTrace& trace);
+
+/// Takes the blocks away that are not full: engines compute and keep whole ones.
+void forget_tails(RequestTrace& trace);
 
 }  // namespace kvsim::requests

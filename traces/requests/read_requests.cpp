@@ -77,7 +77,7 @@ RequestTrace read_lines(const std::string& path, const ReadOptions& options, con
     usage_error("a trace of format " + format.said.name + " has no blocks", "block tokens");
   TraceBuilder builder(lines.name(), format.said.name, options, format.defaults);
   const std::unique_ptr<LineReader> reader = format.reader(options);
-  bool more = true;
+  bool more = true, bad = false;
   if (reader->has_header()) {
     reader->read_header(line, first);
     more = lines.next(line);
@@ -91,12 +91,14 @@ RequestTrace read_lines(const std::string& path, const ReadOptions& options, con
       reader->read(line, builder);
     } catch (const Error& error) {
       bad_line(error, lines.number());
+      bad = true;
     }
     if (options.progress != nullptr && lines.number() % kLinesPerReport == 0) {
       options.progress->check();
       options.progress->done = lines.bytes_read();
     }
   }
+  if (bad && builder.trace().requests.empty()) return builder.trace();  // what is wrong has been said
   RequestTrace trace = builder.finish();
   if (options.limit > 0 && trace.requests.size() > options.limit) trace.requests.resize(options.limit);
   if (options.generated == Generated::inferred) infer_generated(trace);

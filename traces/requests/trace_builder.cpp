@@ -110,6 +110,9 @@ void TraceBuilder::check_blocks(std::uint64_t prompt_tokens, const std::vector<B
 
 std::uint32_t TraceBuilder::add(Request request, std::uint64_t prompt_tokens, std::uint64_t generated_tokens,
                                 const std::vector<BlockId>* ids) {
+  if (prompt_tokens == 0)
+    input_error("a request without a prompt", where(),
+                "Nothing can be computed for it or found: leave the line out.");
   request.prompt_tokens = checked_tokens(prompt_tokens, "prompt", where());
   request.generated_tokens = checked_tokens(generated_tokens, "generated", where());
   if (trace_.requests.size() >= kNone) input_error("is one request more than 4,294,967,295", where());

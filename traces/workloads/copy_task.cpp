@@ -26,7 +26,7 @@ Task copy_task(const TaskOptions& options, const Draws& draws) {
                   filler = FillerText(*options.passages, draws)](std::uint64_t size, std::uint64_t) mutable {
     SpannedText prompt;
     weave(prompt, filler.first(size), {insertion});
-    prompt.add(question, Role::question);
+    prompt.begin_answer(question);
     return prompt;
   };
   return task;

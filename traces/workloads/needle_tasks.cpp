@@ -1,4 +1,6 @@
 // Tasks with facts hidden in text: a single fact, several keys, several values of a key, several questions.
+#include <algorithm>
+
 #include "traces/workloads/filler_text.hpp"
 #include "traces/workloads/task.hpp"
 #include "traces/workloads/word_lists.hpp"
@@ -6,12 +8,52 @@
 namespace kvsim::workload {
 namespace {
 
-std::string question_text(Style style, const std::string& key) {
-  return style == Style::pairs ? " << " + key : " The code of " + key + " is";
+using Words = std::vector<std::string>;
+
+/// "a", "a, and b", "a, b, and c": as RULER joins the keys that it asks for.
+std::string listed(const Words& keys) {
+  std::string text = keys.front();
+  for (std::size_t i = 1; i < keys.size(); ++i) text += (i + 1 == keys.size() ? ", and " : ", ") + keys[i];
+  return text;
 }
 
-std::string answered_text(Style style, const std::string& key, const std::string& value) {
-  return question_text(style, key) + " " + value + (style == Style::pairs ? " >>" : ".");
+std::string fact_text(Style style, const std::string& key, const std::string& value) {
+  switch (style) {
+    case Style::pairs:
+      return " << " + key + " " + value + " >>";
+    case Style::sentences:
+      return " The code of " + key + " is " + value + ".";
+    case Style::ruler:
+      return " One of the special magic numbers for " + key + " is: " + value + ".";
+  }
+  return {};
+}
+
+/// A question, and the words with which its answer begins.
+struct Asked {
+  std::string question, prefix;
+};
+
+/// Asks for the values of `keys`, of which there are `several` or one.
+Asked ask(Style style, const Words& keys, bool several) {
+  if (style == Style::pairs) return {"", " << " + listed(keys)};
+  const std::string of = listed(keys);
+  if (style == Style::sentences && !several) return {"", " The code of " + of + " is"};
+  if (style == Style::sentences)
+    return {"\n\nWhich codes does " + of + " have?", " The codes of " + of + " are"};
+  const std::string what = std::string("special magic number") + (several ? "s" : "") + " for " + of +
+                           " mentioned in the provided text";
+  return {(several ? "\nWhat are all the " : "\nWhat is the ") + what + "?",
+          " The " + what + (several ? " are" : " is")};
+}
+
+std::string instruction(Style style, bool several) {
+  if (style != Style::ruler) return {};
+  const std::string number = several ? "numbers" : "number";
+  return (several ? "Some special magic numbers are" : "A special magic number is") +
+         std::string(
+             " hidden within the following text. Make sure to memorize it. I will quiz you about the ") +
+         number + " afterwards.\n";
 }
 
 struct Fact {
@@ -19,28 +61,45 @@ struct Fact {
   double depth;
 };
 
-/// Draws facts with different keys and values. The first fact is placed at the depth of the prompt's answer,
-/// the others at random depths.
-std::vector<Fact> draw_facts(std::uint64_t n, const Draws& draws) {
-  const std::vector<std::string> keys = draws.sample(key_words(), n, "keys");
-  const std::vector<std::string> values = draws.sample(value_words(), n, "values");
+/// Draws facts with different keys and values; RULER's values are any numbers of seven digits. The first fact
+/// is placed at the depth of the prompt's answer, the others at random depths.
+std::vector<Fact> draw_facts(std::uint64_t n, Style style, const Draws& draws) {
+  const Words keys = draws.sample(key_words(), n, "keys");
+  const Words values = draws.sample(value_words(), n, "values");
   std::vector<Fact> facts;
   for (std::uint64_t i = 0; i < n; ++i)
-    facts.push_back({keys[i], values[i], i == 0 ? draws.depth() : draws.uniform("place", i)});
+    facts.push_back(
+        {keys[i],
+         style == Style::ruler ? std::to_string(1'000'000 + draws.below(9'000'000, "number", i)) : values[i],
+         i == 0 ? draws.depth() : draws.uniform("place", i)});
   return facts;
 }
 
-/// Weaves the facts into the text; the facts of the key `asked` are the evidence.
-SpannedText hide(std::string_view filler, const std::vector<Fact>& facts, const std::string& asked,
-                 Style style) {
-  std::vector<Insertion> insertions;
-  for (const Fact& fact : facts) {
-    insertions.push_back({fact.depth, answered_text(style, fact.key, fact.value),
-                          fact.key == asked ? Role::evidence : Role::context});
+/// Facts in text, and what is asked about them.
+struct Hidden {
+  Style style;
+  std::vector<Fact> facts;
+  FillerText filler;
+
+  /// The facts of the keys `asked` are the evidence; `earlier` is what was said before the question.
+  SpannedText prompt(std::uint64_t size, const Words& asked, bool several, const std::string& earlier = {}) {
+    std::vector<Insertion> insertions;
+    for (const Fact& fact : facts) {
+      const bool evidence = std::find(asked.begin(), asked.end(), fact.key) != asked.end();
+      insertions.push_back(
+          {fact.depth, fact_text(style, fact.key, fact.value), evidence ? Role::evidence : Role::context});
+    }
+    const Asked question = ask(style, asked, several);
+    SpannedText prompt;
+    prompt.add(instruction(style, several), Role::question);
+    weave(prompt, filler.first(size), insertions);
+    prompt.add(earlier + question.question, Role::question).begin_answer(question.prefix);
+    return prompt;
   }
-  SpannedText prompt;
-  weave(prompt, filler, insertions);
-  return prompt;
+};
+
+Expect one_value(Style style) {
+  return style == Style::ruler ? Expect::holds_all : Expect::first;
 }
 
 /// A task of `turns` questions: for the key of the first fact, of the second, ... In a `conversation` each
@@ -48,18 +107,31 @@ SpannedText hide(std::string_view filler, const std::vector<Fact>& facts, const 
 Task ask_for_keys(const TaskOptions& options, const Draws& draws, std::uint64_t facts, std::uint64_t turns,
                   bool conversation = false) {
   Task task;
-  const std::vector<Fact> hidden = draw_facts(facts, draws);
+  Hidden hidden{options.style, draw_facts(facts, options.style, draws), FillerText(*options.passages, draws)};
   for (std::uint64_t turn = 0; turn < turns; ++turn)
-    task.turns.push_back({Expect::first, {" " + hidden[turn].value}});
-  task.compose = [hidden, conversation, style = options.style, filler = FillerText(*options.passages, draws)](
-                     std::uint64_t size, std::uint64_t turn) mutable {
-    const std::string& key = hidden[turn].key;
-    SpannedText prompt = hide(filler.first(size), hidden, key, style);
-    std::string asked;
-    for (std::uint64_t i = 0; conversation && i < turn; ++i)
-      asked += answered_text(style, hidden[i].key, hidden[i].value);
-    prompt.add(asked + question_text(style, key), Role::question);
-    return prompt;
+    task.turns.push_back({one_value(options.style), {" " + hidden.facts[turn].value}});
+  task.compose = [hidden, conversation](std::uint64_t size, std::uint64_t turn) mutable {
+    std::string earlier;
+    for (std::uint64_t i = 0; conversation && i < turn; ++i) {
+      const Asked asked = ask(hidden.style, {hidden.facts[i].key}, false);
+      earlier += asked.question + asked.prefix + " " + hidden.facts[i].value +
+                 (hidden.style == Style::pairs ? " >>" : ".");
+    }
+    return hidden.prompt(size, {hidden.facts[turn].key}, false, earlier);
+  };
+  return task;
+}
+
+/// A task of one question for every value of `asked`, whose keys they are.
+Task ask_for_all(Hidden hidden, Words asked) {
+  Answers answers{Expect::all, {}};
+  if (hidden.style == Style::pairs) answers.expect = Expect::any;
+  if (hidden.style == Style::ruler) answers.expect = Expect::holds_all;
+  for (const Fact& fact : hidden.facts) answers.texts.push_back(" " + fact.value);
+  Task task;
+  task.turns.push_back(std::move(answers));
+  task.compose = [hidden, asked](std::uint64_t size, std::uint64_t) mutable {
+    return hidden.prompt(size, asked, hidden.style == Style::sentences || hidden.facts.size() > 1);
   };
   return task;
 }
@@ -83,25 +155,19 @@ Task conversation_task(const TaskOptions& options, const Draws& draws) {
 }
 
 Task needle_multi_value_task(const TaskOptions& options, const Draws& draws) {
-  std::vector<Fact> hidden = draw_facts(options.facts, draws);
-  const bool pairs = options.style == Style::pairs;
-  Answers answers{pairs ? Expect::any : Expect::all, {}};
-  for (Fact& fact : hidden) {
-    fact.key = hidden.front().key;
-    answers.texts.push_back(" " + fact.value);
-  }
-  const std::string key = hidden.front().key;
-  const std::string question = pairs ? question_text(Style::pairs, key)
-                                     : "\n\nWhich codes does " + key + " have? The codes of " + key + " are";
-  Task task;
-  task.turns.push_back(std::move(answers));
-  task.compose = [hidden, key, question, style = options.style,
-                  filler = FillerText(*options.passages, draws)](std::uint64_t size, std::uint64_t) mutable {
-    SpannedText prompt = hide(filler.first(size), hidden, key, style);
-    prompt.add(question, Role::question);
-    return prompt;
-  };
-  return task;
+  Hidden hidden{options.style, draw_facts(options.facts, options.style, draws),
+                FillerText(*options.passages, draws)};
+  const std::string key = hidden.facts.front().key;
+  for (Fact& fact : hidden.facts) fact.key = key;
+  return ask_for_all(std::move(hidden), {key});
+}
+
+Task needle_multi_query_task(const TaskOptions& options, const Draws& draws) {
+  Hidden hidden{Style::ruler, draw_facts(options.facts, Style::ruler, draws),
+                FillerText(*options.passages, draws)};
+  Words keys;
+  for (const Fact& fact : hidden.facts) keys.push_back(fact.key);
+  return ask_for_all(std::move(hidden), keys);
 }
 
 }  // namespace kvsim::workload

@@ -8,7 +8,8 @@ namespace {
 
 constexpr const char* kInstruction =
     "Somewhere in the text below there is a pass key. Find it and keep it in mind.\n\n";
-constexpr const char* kQuestion = "\n\nWhat is the pass key? The pass key is";
+constexpr const char* kQuestion = "\n\nWhat is the pass key?";
+constexpr const char* kAnswer = " The pass key is";
 constexpr const char* kSentences =
     "The hills are quiet. The wind comes from the west. Boats lie at the shore. Nothing happens here, and "
     "then "
@@ -37,7 +38,7 @@ Task passkey_task(const TaskOptions&, const Draws& draws) {
     SpannedText prompt;
     prompt.add(kInstruction, Role::question);
     weave(prompt, filler.first(size), {insertion});
-    prompt.add(kQuestion, Role::question);
+    prompt.add(kQuestion, Role::question).begin_answer(kAnswer);
     return prompt;
   };
   return task;

@@ -128,7 +128,8 @@ std::string json_line(const PromptItem& item) {
                     {"prompt", item.prompt},
                     {"spans", std::move(spans)},
                     {"expect", expect_name(item.expect)},
-                    {"answers", json::array(item.answers.begin(), item.answers.end())}};
+                    {"answers", json::array(item.answers.begin(), item.answers.end())},
+                    {"answer_prefix", item.answer_prefix}};
   if (!item.chat.empty()) line["chat"] = item.chat;
   return json::serialize(line);
 }

@@ -62,6 +62,8 @@ struct PromptItem {
   std::vector<RoleSpan> spans;  ///< by begin
   Expect expect = Expect::nothing;
   std::vector<std::string> answers;  ///< with their leading space
+  /// Bytes at the end of `prompt` that begin the answer; a chat template puts them into the model's turn.
+  std::uint64_t answer_prefix = 0;
 };
 
 /// The item as one line of JSON, without the end of the line (traces/workloads/README.md).

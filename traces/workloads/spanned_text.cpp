@@ -14,6 +14,30 @@ SpannedText& SpannedText::add(std::string_view text, Role role) {
   return *this;
 }
 
+SpannedText& SpannedText::begin_answer(std::string_view prefix) {
+  answer_begin_ = text_.size();
+  return add(prefix, Role::question);
+}
+
+SpannedText SpannedText::behind(std::string_view text, Role role) const {
+  SpannedText out;
+  out.add(text, role);
+  const std::uint64_t shift = out.text_.size();
+  out.text_ += text_;
+  const auto append = [&](std::vector<RoleSpan>& all, RoleSpan span) {
+    span.begin += shift;
+    span.end += shift;
+    if (!all.empty() && all.back().end == span.begin && all.back().role == span.role)
+      all.back().end = span.end;
+    else
+      all.push_back(span);
+  };
+  for (const RoleSpan& part : parts_) append(out.parts_, part);
+  for (const RoleSpan& part : evidence_) append(out.evidence_, part);
+  if (answer_begin_) out.answer_begin_ = *answer_begin_ + shift;
+  return out;
+}
+
 void SpannedText::extend(std::vector<RoleSpan>& spans, std::uint64_t begin, Role role) {
   if (spans.empty() || spans.back().end != begin || spans.back().role != role)
     spans.push_back({begin, begin, role});

@@ -17,12 +17,18 @@ namespace kvsim::workload {
 enum class Style {
   pairs,      ///< " << apple river >>", " << apple"
   sentences,  ///< " The code of apple is river.", " The code of apple is"
+  ruler,      ///< RULER's: " One of the special magic numbers for apple is: 1234567.", asked for in words
 };
+/// "pairs", "sentences", "ruler".
+const std::vector<std::string>& style_names();
+/// Throws Error(usage) at `where` for any other name.
+Style style_of_name(const std::string& name, const std::string& where);
 
 /// The options of a task.
 struct TaskOptions {
   std::uint64_t facts = 4;  ///< number of facts, values of a key or questions, 1 ... kMaxFacts
   std::uint64_t hops = 1;   ///< copies between the variable that is set and the one asked for, 0 ... kMaxHops
+  std::uint64_t examples = 0;  ///< short tasks of the kind, with their answers, before the prompt
   Style style = Style::pairs;
   const std::vector<Passage>* passages = nullptr;  ///< not null when a task is made
 };
@@ -51,15 +57,21 @@ struct Kind {
   Task (*make)(const TaskOptions& options, const Draws& draws);
 };
 
+/// The task of a prompt, `options.examples` examples before it. Throws Error(usage) for examples of a kind
+/// without answers.
+Task make_task(const Kind& kind, const TaskOptions& options, const Draws& draws);
+
 /// All kinds, in the order in which users see them.
 std::span<const Kind> kinds();
 /// Throws Error(usage) naming the most similar kinds.
 const Kind& kind_named(const std::string& name);
 
-// needle_tasks.cpp, passkey_task.cpp, variables_task.cpp, word_count_tasks.cpp, copy_task.cpp, text_task.cpp
+// needle_tasks.cpp, passkey_task.cpp, variables_task.cpp, word_count_tasks.cpp, copy_task.cpp,
+// question_tasks.cpp, text_task.cpp
 Task needle_task(const TaskOptions& options, const Draws& draws);
 Task needle_multi_key_task(const TaskOptions& options, const Draws& draws);
 Task needle_multi_value_task(const TaskOptions& options, const Draws& draws);
+Task needle_multi_query_task(const TaskOptions& options, const Draws& draws);
 Task turns_task(const TaskOptions& options, const Draws& draws);
 Task conversation_task(const TaskOptions& options, const Draws& draws);
 Task passkey_task(const TaskOptions& options, const Draws& draws);
@@ -67,6 +79,11 @@ Task variables_task(const TaskOptions& options, const Draws& draws);
 Task common_words_task(const TaskOptions& options, const Draws& draws);
 Task frequent_words_task(const TaskOptions& options, const Draws& draws);
 Task copy_task(const TaskOptions& options, const Draws& draws);
+Task passage_question_task(const TaskOptions& options, const Draws& draws);
+Task summary_task(const TaskOptions& options, const Draws& draws);
+Task continuation_task(const TaskOptions& options, const Draws& draws);
+Task list_task(const TaskOptions& options, const Draws& draws);
+Task explanation_task(const TaskOptions& options, const Draws& draws);
 Task text_task(const TaskOptions& options, const Draws& draws);
 
 }  // namespace kvsim::workload

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "sim/base/error.hpp"
@@ -13,6 +14,8 @@ constexpr std::array kKinds{
          needle_multi_key_task},
     Kind{"needle-multi-value", "several values of one key", kUsesFacts | kUsesStyle | kUsesText,
          needle_multi_value_task},
+    Kind{"needle-multi-query", "several facts in RULER's words, all asked for", kUsesFacts | kUsesText,
+         needle_multi_query_task},
     Kind{"passkey", "a number in sentences that come again and again", 0, passkey_task},
     Kind{"variables", "a variable that copies another, followed to its value", kUsesHops | kUsesText,
          variables_task},
@@ -24,10 +27,50 @@ constexpr std::array kKinds{
          kUsesFacts | kUsesStyle | kUsesText, turns_task},
     Kind{"conversation", "the same, each after the earlier ones and their answers",
          kUsesFacts | kUsesStyle | kUsesText, conversation_task},
+    Kind{"passage-question", "a question that a paragraph of the text answers", kUsesText,
+         passage_question_task},
+    Kind{"summary", "text to be summarized: a long answer, judged beside the full cache's", kUsesText,
+         summary_task},
+    Kind{"continuation", "the same, to be continued", kUsesText, continuation_task},
+    Kind{"list", "the same, of which points are to be listed", kUsesText, list_task},
+    Kind{"explanation", "the same, to be explained", kUsesText, explanation_task},
     Kind{"text", "plain text, nothing asked", kUsesText, text_task},
 };
 
 }  // namespace
+
+const std::vector<std::string>& style_names() {
+  static const std::vector<std::string> kNames{"pairs", "sentences", "ruler"};
+  return kNames;
+}
+
+Style style_of_name(const std::string& name, const std::string& where) {
+  const std::vector<std::string>& all = style_names();
+  const auto found = std::find(all.begin(), all.end(), name);
+  if (found == all.end()) usage_error("unknown style \"" + name + "\"", where, suggestion(name, all));
+  return static_cast<Style>(found - all.begin());
+}
+
+Task make_task(const Kind& kind, const TaskOptions& options, const Draws& draws) {
+  constexpr std::uint64_t kSize = 48;  // of an example: a few sentences, or a short list
+  Task task = kind.make(options, draws);
+  if (options.examples > 0 && task.turns.front().expect == Expect::nothing)
+    usage_error(std::string("means nothing to the kind ") + kind.name, "--examples");
+  std::string shown;
+  for (std::uint64_t i = 0; i < options.examples; ++i) {
+    const Task example = kind.make(options, draws.example(i));
+    shown += example.compose(std::max(example.least, kSize), 0).text();
+    const Answers& answers = example.turns.front();
+    const bool one = answers.expect == Expect::first || answers.expect == Expect::any;
+    for (std::size_t k = 0; k < (one ? 1 : answers.texts.size()); ++k) shown += answers.texts[k];
+    shown += "\n\n";
+  }
+  if (shown.empty()) return task;
+  task.compose = [shown, of = std::move(task.compose)](std::uint64_t size, std::uint64_t turn) {
+    return of(size, turn).behind(shown, Role::question);
+  };
+  return task;
+}
 
 std::span<const Kind> kinds() {
   return kKinds;

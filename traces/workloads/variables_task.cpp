@@ -44,7 +44,7 @@ Task variables_task(const TaskOptions& options, const Draws& draws) {
                   filler = FillerText(*options.passages, draws)](std::uint64_t size, std::uint64_t) mutable {
     SpannedText prompt;
     weave(prompt, filler.first(size), settings);
-    prompt.add(question, Role::question);
+    prompt.begin_answer(question);
     return prompt;
   };
   return task;

@@ -70,7 +70,7 @@ Task count_words(const Draws& draws, std::uint64_t asked, std::uint64_t least, C
       const std::uint64_t word = list[place];
       prompt.add(" " + words[word], word < asked ? Role::evidence : Role::context);
     }
-    prompt.add(question, Role::question);
+    prompt.add("\n\n", Role::question).begin_answer(question);
     return prompt;
   };
   return task;
@@ -79,12 +79,11 @@ Task count_words(const Draws& draws, std::uint64_t asked, std::uint64_t least, C
 }  // namespace
 
 Task common_words_task(const TaskOptions&, const Draws& draws) {
-  return count_words(draws, kCommon, kLeastCommon, common_counts, "\n\nThe ten most common words are");
+  return count_words(draws, kCommon, kLeastCommon, common_counts, "The ten most common words are");
 }
 
 Task frequent_words_task(const TaskOptions&, const Draws& draws) {
-  return count_words(draws, kFrequent, kLeastFrequent, frequent_counts,
-                     "\n\nThe three most frequent words are");
+  return count_words(draws, kFrequent, kLeastFrequent, frequent_counts, "The three most frequent words are");
 }
 
 }  // namespace kvsim::workload

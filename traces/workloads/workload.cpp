@@ -29,7 +29,7 @@ class Fit {
 
  private:
   std::uint64_t tokens(std::uint64_t size, std::uint64_t turn) const {
-    return count_tokens_(task_.compose(size, turn).text());
+    return count_tokens_(task_.compose(size, turn));
   }
   bool fits(std::uint64_t size, std::uint64_t turn) const { return tokens(size, turn) <= limit_; }
 
@@ -68,6 +68,8 @@ void check_options(const WorkloadOptions& options) {
   if (options.count == 0) usage_error("must be at least 1", "--count");
   if (options.task.facts == 0 || options.task.facts > kMaxFacts)
     usage_error("must be from 1 to " + std::to_string(kMaxFacts), "--facts");
+  if (options.task.examples > kMaxExamples)
+    usage_error("must be from 0 to " + std::to_string(kMaxExamples), "--examples");
   if (options.task.hops > kMaxHops) usage_error("must be from 0 to " + std::to_string(kMaxHops), "--hops");
 }
 
@@ -78,7 +80,7 @@ std::string base_id(const Kind& kind, const WorkloadOptions& options) {
 
 PromptItem make_item(const Task& task, std::uint64_t size, std::uint64_t turn,
                      const TokenCount& count_tokens) {
-  const SpannedText text = task.compose(size, turn);
+  SpannedText text = task.compose(size, turn);
   const Answers& answers = task.turns[turn];
   PromptItem item;
   item.turn = turn;
@@ -87,10 +89,10 @@ PromptItem make_item(const Task& task, std::uint64_t size, std::uint64_t turn,
   item.spans = text.spans();
   item.expect = answers.expect;
   item.answers = answers.texts;
-  item.tokens = count_tokens(item.prompt);
-  std::string answered = item.prompt;
-  for (const std::string& answer : answers.texts) answered += answer;
-  item.answer_tokens = count_tokens(answered) - item.tokens;
+  item.answer_prefix = item.prompt.size() - text.answer_begin();
+  item.tokens = count_tokens(text);
+  for (const std::string& answer : answers.texts) text.add(answer, Role::question);
+  item.answer_tokens = count_tokens(text) - item.tokens;
   return item;
 }
 
@@ -102,7 +104,7 @@ void make_workload(const Kind& kind, const WorkloadOptions& options, const Token
   const std::string id = base_id(kind, options);
   std::uint64_t made = 0;
   for (std::uint64_t context = 0; made < options.count; ++context) {
-    const Task task = kind.make(options.task, Draws(options.seed, kind.name, context));
+    const Task task = make_task(kind, options.task, Draws(options.seed, kind.name, context));
     const std::uint64_t size = Fit(task, options.context_tokens, count_tokens).largest(kind.name);
     for (std::uint64_t turn = 0; turn < task.turns.size() && made < options.count; ++turn, ++made) {
       PromptItem item = make_item(task, size, turn, count_tokens);

@@ -7,7 +7,7 @@ namespace kvsim::workload {
 
 /// Number of tokens of a text, with those that the tokenizer puts around it. It is nearly monotone: a longer
 /// text may have a few tokens fewer.
-using TokenCount = std::function<std::uint64_t(std::string_view)>;
+using TokenCount = std::function<std::uint64_t(const SpannedText&)>;
 
 struct WorkloadOptions {
   std::uint64_t context_tokens = 0;  ///< of the whole prompt, at most kMaxContextTokens

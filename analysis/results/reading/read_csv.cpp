@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "analysis/results/formula_text.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/gzip.hpp"
@@ -33,6 +34,7 @@ class Scanner {
     do {
       if (fields.size() == kMostColumns) fail("more than " + std::to_string(kMostColumns) + " fields");
       fields.push_back(at_ < text_.size() && text_[at_] == '"' ? quoted_field() : plain_field());
+      if (fields.back().starts_with('\'') && is_formula(fields.back())) fields.back().erase(0, 1);
     } while (skip(","));
     if (!done() && !skip("\n") && !skip("\r\n")) fail("text after a closing quote");
     ++next_line_;

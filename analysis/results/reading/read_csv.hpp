@@ -9,8 +9,9 @@
 namespace kvsim::analysis {
 
 /// RFC 4180 with LF or CRLF; an empty field is undefined. A column holds text if is_text_key() says so or
-/// some field is no number. Written again, the result is what was read, if write_csv wrote that. Throws
-/// Error(input) with line and column; `where` names the text in messages.
+/// some field is no number. An apostrophe before a text that begins as formulas do is write_csv's own.
+/// Written again, the result is what was read, if write_csv wrote that. Throws Error(input) with line and
+/// column; `where` names the text in messages.
 Records parse_csv(std::string_view text, const std::string& where);
 
 /// The same from a file of at most 1 GiB, which may be compressed by gzip, with expect_columns().

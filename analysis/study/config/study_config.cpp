@@ -39,9 +39,9 @@ std::vector<StudyTraces> traces_at(const json::object& object, const char* key) 
 }
 
 StudyWorkload workload_of(const json::object& entry) {
-  return {text_at(entry, "kind"),  whole_at(entry, "context"), whole_at(entry, "count"),
-          whole_at(entry, "seed"), whole_at(entry, "facts"),   whole_at(entry, "hops"),
-          text_at(entry, "style"), text_at(entry, "text")};
+  return {text_at(entry, "kind"),      whole_at(entry, "context"), whole_at(entry, "count"),
+          whole_at(entry, "seed"),     whole_at(entry, "facts"),   whole_at(entry, "hops"),
+          whole_at(entry, "examples"), text_at(entry, "style"),    text_at(entry, "text")};
 }
 
 StudyCapture capture_of(const json::object& section) {
@@ -92,6 +92,7 @@ json::object capture_section(const StudyCapture& capture) {
                                      {"seed", entry.seed},
                                      {"facts", entry.facts},
                                      {"hops", entry.hops},
+                                     {"examples", entry.examples},
                                      {"style", entry.style},
                                      {"text", entry.text}});
   return {{"model", capture.model},

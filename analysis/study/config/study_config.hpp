@@ -18,7 +18,7 @@ struct StudyTraces {
 
 struct StudyWorkload {
   std::string kind;
-  std::uint64_t context = 0, count = 0, seed = 0, facts = 0, hops = 0;
+  std::uint64_t context = 0, count = 0, seed = 0, facts = 0, hops = 0, examples = 0;
   std::string style, text;
 };
 

@@ -102,3 +102,54 @@ TEST_CASE("drift: one layer has no line, and the full cache alone nothing to dra
   add(rows, "k0", "a", "prompt", {0.25});
   CHECK(figure_kind("drift").build(tables_of(rows), {}).at(0).remark == "One layer, so points and no lines.");
 }
+
+namespace {
+
+/// Rows of one answer, as of kvsim evaluate --per token: the KL of each token.
+void add_tokens(Records& to, const std::string& item, const std::string& policy,
+                const std::vector<double>& kl) {
+  for (std::size_t token = 0; token < kl.size(); ++token)
+    to.rows.push_back({item, std::string("summary"), policy, policy + "()+uniform()", std::string("10%"),
+                       std::uint64_t{10}, std::string("prompt"), std::uint64_t{token}, kl[token],
+                       4 * kl[token], std::uint64_t{kl[token] < 1 ? 1U : 0U}});
+}
+
+Figure along(const Records& rows, const FigureChoice& choice = {}) {
+  FigureTables tables;
+  tables.tables[kTokensTable] = rows;
+  return figure_kind("along").build(tables, choice).at(0);
+}
+
+}  // namespace
+
+TEST_CASE("along: means over the items that have the token, a curve per policy, the least divergence first") {
+  Records rows{token_part_columns(), {}};
+  add_tokens(rows, "s0", "far", {0.5, 1.5, 2.5});
+  add_tokens(rows, "s1", "far", {1.5, 0.5});  // a shorter answer
+  add_tokens(rows, "s0", "near", {0.25, 0.25, 0.5});
+  add_tokens(rows, "s0", "full", {0, 0, 0});
+  const Figure figure = along(rows);
+  const Chart& shown = chart(figure);
+  REQUIRE(shown.series.size() == 2);
+  CHECK(
+      (shown.series[0].label == "near" && heights(shown.series[0]) == std::vector<double>{0.25, 0.25, 0.5}));
+  CHECK((shown.series[1].label == "far" && heights(shown.series[1]) == std::vector<double>{1, 1, 2.5}));
+  CHECK(shown.series[1].points[2].x == 2);
+  CHECK_THAT(figure.title, Contains("Divergence along the answer") && Contains("at 10% of the prompt"));
+  CHECK(figure.command == "kvsim plot along DIR --metric kl --budget 10%");
+  CHECK(heights(chart(along(rows, {.metric = "rank"})).series[1]) == std::vector<double>{4, 4, 10});
+  CHECK(heights(chart(along(rows, {.metric = "same_top"})).series[1]) == std::vector<double>{0.5, 0.5, 0});
+  CHECK_THROWS_WITH(along(rows, {.metric = "rnak"}), Contains("Did you mean rank?"));
+}
+
+TEST_CASE("along: a long answer has a point for as many tokens as make at most 32") {
+  Records rows{token_part_columns(), {}};
+  std::vector<double> kl(65);
+  for (std::size_t token = 0; token < kl.size(); ++token) kl[token] = static_cast<double>(token);
+  add_tokens(rows, "s0", "a", kl);
+  const Series series = chart(along(rows)).series.at(0);
+  REQUIRE(series.points.size() == 22);  // three tokens each, two at the end
+  CHECK((series.points[0].x == 1 && series.points[0].y == 1));
+  CHECK((series.points[20].x == 61 && series.points[20].y == 61));
+  CHECK(series.points[21].y == 63.5);
+}

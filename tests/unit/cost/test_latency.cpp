@@ -41,7 +41,7 @@ Serving serving_of(std::uint64_t prompt, std::uint64_t generate, std::uint64_t b
 }
 
 Holding full_holding(const Model& model, std::uint64_t prompt) {
-  return {{{model.layers, {{model.kv_heads, prompt, kNoLimit}}}}};
+  return whole_holding(model, model.kv_heads, prompt);
 }
 
 double rate(double flops, double bytes, const Machine& machine, double compute, double memory) {
@@ -409,13 +409,19 @@ TEST_CASE("Runtimes and layouts change the moved bytes", "[latency]") {
 
   Model windowed = model;
   windowed.window = 1024;
-  CHECK(step_time(windowed, machine, serving, holding, kNothing, 1)[OpClass::attention].bytes ==
-        Approx(cache / 4 + rest));
+  CHECK(step_time(windowed, machine, serving, full_holding(windowed, 4095), kNothing, 1)[OpClass::attention]
+            .bytes == Approx(cache / 4 + rest));
   // 1024 rows see all keys before them, the others 1024 keys.
   CHECK(pass_time(windowed, machine, serving, 4095, 0, false)[OpClass::attention].flops ==
         Approx(4 * 4.0 * 32 * 128 * 32 * (1024 * 1025 / 2 + 3071 * 1024)));
   CHECK(pass_time(windowed, machine, serving, 100, 1000, false)[OpClass::attention].flops ==
         Approx(4 * 4.0 * 32 * 128 * 32 * (24 * 1000 + 24 * 25 / 2 + 76 * 1024)));
+  // Every fourth of the layers sees everything.
+  for (int layer = 0; layer < 32; ++layer) windowed.full_layers.push_back(layer % 4 == 3);
+  CHECK(step_time(windowed, machine, serving, full_holding(windowed, 4095), kNothing, 1)[OpClass::attention]
+            .bytes == Approx(cache / 4 + 3 * cache / 16 + rest));
+  CHECK(pass_time(windowed, machine, serving, 4095, 0, false)[OpClass::attention].flops ==
+        Approx(4 * 4.0 * 32 * 128 * (24 * (1024.0 * 1025 / 2 + 3071 * 1024) + 8 * (4095.0 * 4096 / 2))));
 }
 
 TEST_CASE("Devices share the work and wait for each other", "[latency]") {

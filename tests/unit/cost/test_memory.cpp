@@ -17,7 +17,7 @@ constexpr double kGiB = 0x1p30;
 /// All layers and lanes are equal.
 Holding uniform_holding(const Model& model, const Layout& layout, std::uint64_t after_prompt,
                         std::uint64_t limit = kNoLimit) {
-  return {{{model.layers, {{stored_heads(model, layout), after_prompt, limit}}}}};
+  return {{{model.layers, {{stored_heads(model, layout), after_prompt, limit}}, model.window}}};
 }
 
 Model small_model() {
@@ -213,8 +213,9 @@ Configuration random_configuration(std::uint64_t seed) {
   out.cost.decode_rows = draws.coin();
   if (draws.coin()) model.window = draws.within(1, 40);
   for (std::uint64_t left = model.layers; left > 0;) {
-    EqualLayers group{draws.within(1, left), {}};
+    EqualLayers group{draws.within(1, left), {}, draws.coin() ? model.window : 0};
     left -= group.layers;
+    model.full_layers.insert(model.full_layers.end(), group.layers, group.window == 0);
     for (std::uint64_t heads = stored; heads > 0;) {
       EqualLanes lanes{draws.within(1, heads), draws.within(1, serving.prompt), kNoLimit};
       heads -= lanes.lanes;
@@ -256,12 +257,15 @@ std::uint64_t slow_prefill(const Configuration& c) {
   for (std::uint64_t begin = 0; begin < serving.prompt; begin += chunk) {
     const std::uint64_t end = std::min(begin + chunk, serving.prompt);
     const bool last = end == serving.prompt;
-    const auto reached = [&](std::uint64_t tokens) {
-      return c.model.window != 0 && tokens > c.model.window ? c.model.window : tokens;
+    const auto reached = [&](std::uint64_t tokens, std::size_t layer) {
+      const bool slides = c.model.window != 0 && !c.model.full_layers[layer];
+      return slides && tokens > c.model.window ? c.model.window : tokens;
     };
-    Lanes held = c.cost.streams ? done : constant(done, reached(begin));
+    Lanes held = done;
+    for (std::size_t layer = 0; layer < held.size(); ++layer)
+      if (!c.cost.streams) held[layer].assign(held[layer].size(), reached(begin, layer));
     for (std::size_t layer = 0; layer < held.size(); ++layer) {
-      if (!c.cost.streams) held[layer].assign(held[layer].size(), reached(begin) + end - begin);
+      if (!c.cost.streams) held[layer].assign(held[layer].size(), reached(begin, layer) + end - begin);
       const std::uint64_t rows = serving.runtime.logits_rows == 0 ? 1 : serving.runtime.logits_rows;
       std::uint64_t bytes = slow_cache(c.model, serving, c.cost.metadata, held, room, 0).total() +
                             slow_activations(c.model, serving, end - begin, end, std::min(rows, end - begin),
@@ -272,7 +276,7 @@ std::uint64_t slow_prefill(const Configuration& c) {
       if (last)
         held[layer] = done[layer];
       else if (!c.cost.streams)
-        held[layer].assign(held[layer].size(), reached(end));
+        held[layer].assign(held[layer].size(), reached(end, layer));
     }
   }
   return most;

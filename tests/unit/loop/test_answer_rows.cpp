@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "analysis/loop/answer_measures.hpp"
 #include "analysis/loop/answer_rows.hpp"
 #include "policies/builtin.hpp"
 
@@ -65,6 +66,61 @@ TEST_CASE("quantiles of the KL are values that occur, by nearest rank") {
   CHECK(made.number("kl_p99") == 1980);
   CHECK(made.number("kl_p999") == 1998);
   CHECK(made.number("kl_max") == 2000);
+}
+
+/// The longest common subsequence from words i and j on, by trying everything.
+std::uint64_t longest_from(const std::string& a, const std::string& b, std::size_t i = 0, std::size_t j = 0) {
+  if (i == a.size() || j == b.size()) return 0;
+  if (a[i] == b[j]) return 1 + longest_from(a, b, i + 1, j + 1);
+  return std::max(longest_from(a, b, i + 1, j), longest_from(a, b, i, j + 1));
+}
+
+TEST_CASE("ROUGE-L is the F1 of the longest common subsequence of words") {
+  // Lin's example: of "police killed the gunman", "police kill the gunman" shares police the gunman, and "the
+  // gunman kill police" the gunman.
+  CHECK(*rouge_l("police kill the gunman", "police killed the gunman") == Approx(0.75));
+  CHECK(*rouge_l("the gunman kill police", "police killed the gunman") == Approx(0.5));
+  CHECK(*rouge_l("a b c d e", "a c e") == Approx(2.0 * 3 / 8));
+  CHECK(rouge_l("The CAT, sat!", "the cat sat") == 1.0);
+  CHECK(rouge_l("", "words") == 0.0);
+  CHECK_FALSE(rouge_l("", " ... "));
+  CHECK(rouge_l("caf\u00e9 noir", "caf\u00e9") == Approx(2.0 / 3));
+  std::uint64_t state = 1;
+  for (int i = 0; i < 200; ++i) {
+    std::string letters[2], texts[2];
+    for (std::size_t k = 0; k < 2; ++k)
+      for (std::uint64_t n = (state = state * 6364136223846793005 + 1442695040888963407) >> 61; n > 0; --n) {
+        state = state * 6364136223846793005 + 1442695040888963407;
+        letters[k] += static_cast<char>('a' + (state >> 62));
+        texts[k] += std::string(1, letters[k].back()) + " ";
+      }
+    if (letters[0].empty() && letters[1].empty()) continue;
+    const double expected = 2.0 * static_cast<double>(longest_from(letters[0], letters[1])) /
+                            static_cast<double>(letters[0].size() + letters[1].size());
+    CHECK(*rouge_l(texts[0], texts[1]) == Approx(expected).margin(1e-12));
+  }
+}
+
+TEST_CASE("kept and ROUGE-L of a row are of greedy answers, kept where the full cache is right") {
+  Made made(sim::LoopMode::greedy);
+  made.item.text = [](const std::vector<std::int32_t>& ids) {
+    std::string text;
+    for (const std::int32_t id : ids) text += " w" + std::to_string(id);
+    return text;
+  };
+  made.item.answers = {" w1"};
+  made.item.right = [](const std::string& text) { return text.starts_with(" w1"); };
+  made.stream().tokens = {1, 2, 3, 4};
+  made.outcome.references[0].tokens = {1, 5, 3, 4};
+  CHECK(made.number("kept") == 1);
+  CHECK(made.number("rouge_l") == 0.75);
+  made.stream().tokens = {2, 1};
+  CHECK(made.number("kept") == 0);
+  made.outcome.references[0].tokens = {2, 1};
+  CHECK_FALSE(made.number("kept"));
+  CHECK(made.number("right_full") == 0);
+  made.request.modes = {sim::LoopMode::teacher};
+  CHECK_FALSE(made.number("rouge_l"));
 }
 
 TEST_CASE("repetition is the share of runs of four tokens that occurred before") {

@@ -32,7 +32,9 @@ struct MadeRows {
     for (std::size_t i = 0; i < right.size(); ++i) {
       const std::string item = "item " + std::to_string(i);
       add(name, item, "teacher", {{"kl", kl}});
-      add(name, item, "greedy", {{"right", std::uint64_t(right[i])}, {"right_full", std::uint64_t(full[i])}});
+      const Value kept = full[i] == 1 ? Value(std::uint64_t(right[i])) : Value();
+      add(name, item, "greedy",
+          {{"right", std::uint64_t(right[i])}, {"right_full", std::uint64_t(full[i])}, {"kept", kept}});
     }
   }
 };
@@ -99,6 +101,42 @@ TEST_CASE("a workload that the full cache does not answer is not ranked") {
   // Three of four are three quarters.
   CHECK(policies(answer_summary(made.rows, 0.75)) == Names{"all", "none", "all", "none"});
   CHECK(unranked_notes(made.rows, 0.75).empty());
+}
+
+TEST_CASE("kept is right among what the full cache answers, with the interval of those alone") {
+  MadeRows made;
+  // The full cache answers the first, second and fourth; of them one is right. The third is right by luck.
+  made.policy("some", {1, 0, 1, 0}, {1, 1, 0, 1}, 2);
+  const Records summary = answer_summary(made.rows);
+  CHECK(at(summary, 0, "right") == 0.5);
+  CHECK(at(summary, 0, "right_full") == 0.75);
+  CHECK(at(summary, 0, "kept") == Approx(1.0 / 3));
+  // Of three draws of one in three, none with probability 8/27, and all with 1/27: more than 2.5 % each.
+  CHECK(at(summary, 0, "kept_low") == 0);
+  CHECK(at(summary, 0, "kept_high") == 1);
+}
+
+TEST_CASE("where the full cache answers too little, kept ranks from a hundred answered prompts on") {
+  // `lucky` answers what the full cache does not, `keeper` half of what it does: right prefers the first.
+  const auto made_of = [](std::size_t answered) {
+    std::vector<int> full(2 * answered, 0), lucky(2 * answered, 1), keeper(2 * answered, 0);
+    for (std::size_t i = 0; i < answered; ++i) {
+      full[i] = 1;
+      lucky[i] = i % 4 == 0;
+      keeper[i] = i % 2 == 0;
+    }
+    MadeRows made;
+    made.policy("lucky", lucky, full, 1);
+    made.policy("keeper", keeper, full, 2);
+    return made;
+  };
+  const MadeRows enough = made_of(kLeastAnswered), few = made_of(kLeastAnswered - 1);
+  CHECK(policies(answer_summary(enough.rows)) == Names{"keeper", "lucky"});
+  CHECK(at(answer_summary(enough.rows), 0, "kept") == 0.5);
+  CHECK_THAT(unranked_notes(enough.rows).at(0),
+             Catch::Contains("the full cache answers 100 of 200 (50 %)") && Catch::Contains("order of kept"));
+  CHECK(policies(answer_summary(few.rows)) == Names{"lucky", "keeper"});
+  CHECK_THAT(unranked_notes(few.rows).at(0), Catch::EndsWith("policies are not ranked"));
 }
 
 TEST_CASE("each cut is ranked by itself") {

@@ -120,6 +120,9 @@ TEST_CASE("sliding windows by family") {
   }
   CHECK(parse(full).layer_window == Windows{-1, -1, -1});
   CHECK_THAT(problem(R"("sliding_window":7)"), Contains("no sliding window"));
+  // A window that is off is no window.
+  CHECK(parse(R"("sliding_window":7,"use_sliding_window":false)").layer_window == Windows{-1, -1, -1});
+  CHECK_THAT(problem(R"("sliding_window":7,"use_sliding_window":true)"), Contains("no sliding window"));
   for (const char* value : {"0", "-1", "7.5", "2147483648", "\"7\"", "true"}) {
     INFO(value);
     CHECK(problem(std::string("\"sliding_window\":") + value, {}, "phi3") != "accepted");
@@ -144,6 +147,8 @@ TEST_CASE("what kvsim does not compute is refused by name") {
   CHECK_THAT(problem(R"("auto_map":[])", {}, "phi3"), Contains("auto_map"));
   CHECK_THAT(problem(R"("auto_map":{"AutoConfig":7})", {}, "phi3"), Contains("own model code"));
   CHECK_THAT(problem(R"("n_routed_experts":8)"), Contains("mixture-of-experts"));
+  CHECK_THAT(problem(R"("moe_num_experts":64)"), Contains("mixture-of-experts"));
+  CHECK_THAT(problem(R"("linear_num_key_heads":4)"), Contains("linear attention"));
   CHECK_THAT(problem(R"("hidden_act":"gelu")"), Contains("\"gelu\""));
 }
 

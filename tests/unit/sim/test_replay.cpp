@@ -67,7 +67,7 @@ void compare(const test::TraceShape& shape, const std::vector<std::string>& budg
         const std::size_t first = layer * shape.kv_heads + head;
         const auto expected =
             test::slow_unit(sequence, composition.eviction, layer, head, n, cell.lanes[first].budget_tokens,
-                            sim::prompt_seed(sequence, request.seed), request.peak);
+                            request.seed, request.peak);
         lanes.insert(lanes.end(), expected.begin(), expected.end());
         for (std::size_t lane = 0; lane < n; ++lane) {
           const sim::LaneOutcome& got = cell.lanes[first + lane];

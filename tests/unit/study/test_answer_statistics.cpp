@@ -48,6 +48,7 @@ Records answers_of(const std::vector<AnswerCell>& cells) {
       } else {
         set("right", cell.right);
         set("right_full", cell.right_full);
+        if (cell.right_full == 1) set("kept", cell.right);
         set("agreement", cell.agreement);
       }
     }
@@ -157,9 +158,11 @@ TEST_CASE("answers: the report says where attention loss picks another policy, o
                    "points less"));
   const SortableTable table = answers_beside_losses(at, "10%");
   REQUIRE(table.rows.size() == 2);
-  CHECK(table.columns.size() == 4);  // policy, accuracy, KL, attention loss
+  CHECK(table.columns.size() == 5);  // policy, accuracy, kept, KL, attention loss
   CHECK(table.rows[0][1].marked);
-  CHECK(table.rows[1][2].shown == "0.5000");
+  // Of the three keys and h0, which the full cache answers too, `cheap` answers one key and h0.
+  CHECK(table.rows[1][2].shown == "50.0%");
+  CHECK(table.rows[1][3].shown == "0.5000");
 }
 
 TEST_CASE("answers: a workload that ranks no policy is told with its accuracy") {
@@ -181,6 +184,54 @@ TEST_CASE("answers: where no item is ranked, policies are compared by KL") {
   CHECK(at.policies("10%")[0].leading.policy == "good");
   CHECK(at.policies("10%")[0].leading.traces == 5);
   CHECK(picked_by_loss(at).empty());
+}
+
+TEST_CASE("answers: a workload that the full cache fails is compared by what is kept, from enough on") {
+  const auto made_of = [](std::uint64_t answered) {
+    std::vector<AnswerCell> cells;
+    for (std::uint64_t i = 0; i < 2 * answered; ++i)
+      for (const char* policy : {"good", "cheap"})
+        cells.push_back({.item = "h" + std::to_string(i),
+                         .workload = "hard",
+                         .policy = policy,
+                         .right = i >= answered ? policy == std::string("cheap")
+                                                : i % (policy == std::string("good") ? 2U : 4U) == 0,
+                         .right_full = i < answered ? 1U : 0U});
+    return answers_of(cells);
+  };
+  for (const std::uint64_t answered : {kLeastAnswered - 1, kLeastAnswered}) {
+    const Records answers = made_of(answered);
+    const Statistics made = statistics(answers, 0.9);
+    const Evidence evidence("prompt", made.means, made.differences, made.ranks, {});
+    const AnswerEvidence at(evidence, answers, made.means, {});
+    const bool enough = answered == kLeastAnswered;
+    REQUIRE(at.metric() == &answer_metric(enough ? "kept" : "kl"));
+    FigureTables tables;
+    tables.tables["means"] = made.means;
+    tables.tables["answers"] = answers;
+    const std::vector<Figure> drawn = figure_kind("accuracy").build(tables, {});
+    REQUIRE(drawn.size() == (enough ? 1U : 0U));
+    CHECK(failed_workloads(full_answers(answers), 0.9)
+              .at(0)
+              .details.at(0)
+              .ends_with(enough ? "accuracy kept is over those." : "50.0%."));
+    if (!enough) continue;
+    CHECK(at.policies("10%")[0].leading.policy == "good");
+    CHECK(at.policies("10%")[0].leading.mean == 0.5);
+    CHECK(at.policies("10%")[1].leading.mean == 0.25);
+    CHECK(at.policies("10%")[0].leading.traces == kLeastAnswered);
+    CHECK(std::get<Chart>(drawn[0].panels.at(0).content).series.at(0).points.at(0).y == 0.5);
+  }
+}
+
+TEST_CASE("answers: rows of older versions, which have no kept, are read") {
+  Records older = two_workloads();
+  const std::size_t kept = older.column("kept");
+  older.columns.erase(older.columns.begin() + static_cast<std::ptrdiff_t>(kept));
+  for (std::vector<Value>& row : older.rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(kept));
+  const Records all = comparable_answers(older, kRoles, 0.9);
+  CHECK(number(all.rows[3][all.column("kl")]) == 0.5);
+  CHECK_FALSE(number(all.rows[3][all.column("kept")]));
 }
 
 TEST_CASE("answers: rows without roles are of policies, but for the full cache") {

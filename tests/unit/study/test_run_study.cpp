@@ -112,6 +112,20 @@ TEST_CASE("run study: a study is run from the library, which prints nothing") {
   CHECK(tried.seconds == tried.finishing_seconds);
 }
 
+TEST_CASE("run study: progress is of the tasks; how long tables and report take is not known") {
+  SmallStudy study;
+  int called = 0;
+  const auto finishing = [&] {
+    ++called;
+    CHECK(study.scratch.has("d/tasks"));
+    CHECK_FALSE(study.scratch.has("d/results.csv"));
+    CHECK(study.progress.share() == 0);
+  };
+  run_study(study.plan(), {.threads = 1, .finishing = finishing}, study.progress, study.note);
+  CHECK(called == 1);
+  CHECK(study.progress.share() == 0);
+}
+
 TEST_CASE("run study: a study that stands in the folder is neither mixed nor replaced unasked") {
   SmallStudy study;
   study.run();

@@ -22,7 +22,7 @@ constexpr const char* kEveryField = R"json({
   "name": "n", "title": "t",
   "traces": [{"files": "a.h5", "name": "b", "workload": "needle", "sha256": "12"}],
   "capture": {"model": "m", "workloads": [{"kind": "turns", "context": 7, "count": 2, "seed": 3, "facts": 5,
-                                           "hops": 2, "style": "sentences", "text": "x.txt"}],
+                                           "hops": 2, "examples": 1, "style": "sentences", "text": "x.txt"}],
               "prompts": [{"files": "p.txt", "name": "q", "workload": "own", "sha256": "34"}],
               "max_new_tokens": 9, "ignore_eos": true, "queries": "window:8", "attention": "full",
               "output_weights": true, "elem": "f32", "prefill_chunk": 64,

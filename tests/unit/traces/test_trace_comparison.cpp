@@ -331,6 +331,37 @@ TEST_CASE("the first stage that differs names the cause") {
              Catch::Contains("layer 2. Look at what layer 1 does after its keys"));
 }
 
+TEST_CASE("rows rotated in another layout are compared in A's order") {
+  Pair pair;
+  trace::Header header = header_of();
+  header.model.rotary_dim = 6;  // of 8 components: the last two are not rotated
+  header.model.inv_freq = {1, 0.5F, 0.25F};
+  trace::MemoryTrace half = numbered_trace(header);
+  header.model.rope_layout = "interleaved";
+  trace::MemoryTrace interleaved = numbered_trace(header);
+  // Pairs are 0 and 3, 1 and 4, 2 and 5 of one, 0 and 1, 2 and 3, 4 and 5 of the other.
+  constexpr std::size_t kPlace[] = {0, 2, 4, 1, 3, 5, 6, 7};
+  for (const Tensor tensor : {Tensor::query, Tensor::key})
+    for (std::uint32_t layer = 0; layer < 3; ++layer)
+      for (std::uint32_t head = 0; head < test::heads_of(header.model, tensor); ++head) {
+        const std::span<const float> rows = half.rows(tensor, layer, head);
+        for (std::size_t i = 0; i < rows.size(); ++i)
+          interleaved.rows(tensor, layer, head)[i / 8 * 8 + kPlace[i % 8]] = rows[i];
+      }
+  for (const auto& [a, b] : {std::pair{&half, &interleaved}, std::pair{&interleaved, &half}}) {
+    const trace::TraceComparison found = pair.compare(*a, *b, {0, 0});
+    CHECK(found.same());
+    REQUIRE(found.header.notes.size() == 1);
+    CHECK_THAT(found.header.notes[0], Catch::Contains("rope_layout") && Catch::Contains("A's order"));
+  }
+  // One other value is found, where A has it: component 4 of the one is component 3 of the other.
+  interleaved.rows(Tensor::key, 1, 1)[2 * 8 + 3] += 1;
+  const trace::TensorDifference& difference = tensor_of(pair.compare(half, interleaved), "k", 1).difference;
+  CHECK((difference.unequal == 1 && difference.row == 2 && difference.component == 4));
+  // Rows of another order than their header says are other rows.
+  CHECK_FALSE(pair.compare(half, numbered_trace(header)).same());
+}
+
 TEST_CASE("a value that is not a number is refused with its place") {
   Pair pair;
   trace::MemoryTrace b = numbered_trace(header_of());

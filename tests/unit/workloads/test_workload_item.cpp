@@ -54,7 +54,7 @@ TEST_CASE("items written are read back") {
   std::vector<workload::PromptItem> items;
   make_workload(
       workload::kind_named("passkey"), options,
-      [](std::string_view text) { return sample_tokenizer().encode(text).size(); },
+      [](const workload::SpannedText& text) { return sample_tokenizer().encode(text.text()).size(); },
       [&](const workload::PromptItem& item) {
         items.push_back(item);
         lines += json_line(item) + "\n";

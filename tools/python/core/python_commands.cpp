@@ -19,6 +19,7 @@
 #include "sim/base/error.hpp"
 #include "tools/commands/run_command.hpp"
 #include "tools/printing/front_end.hpp"
+#include "tools/printing/visible_text.hpp"
 #include "tools/python/core/python_policies.hpp"
 #include "tools/signals.hpp"
 #include "tools/terminal.hpp"
@@ -47,12 +48,12 @@ class Caller final : public tools::FrontEnd {
     document_->page = nullptr;
     return true;
   }
-  void note(const std::string& text) override { notes_.push_back(text); }
+  void note(const std::string& text) override { notes_.push_back(tools::visible(text)); }
   void announce(const std::string& /*lines*/) override {}
   std::shared_ptr<void> follow(Progress& progress, const std::string& label, bool /*quiet*/) override {
     const std::lock_guard lock(mutex_);
     followed_ = &progress;
-    label_ = label;
+    label_ = tools::visible(label);
     if (stopping_) progress.stop = true;
     return {nullptr, [this](void*) {
               const std::lock_guard inner(mutex_);

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "tools/printing/visible_text.hpp"
+
 namespace nb = nanobind;
 
 namespace kvsim::python {
@@ -23,7 +25,7 @@ PyObject* new_class(nb::module_& module, const char* name, PyObject* bases, cons
 PyObject* policy_error = nullptr;
 
 nb::object exception_of(nb::handle kind, const Error& error) {
-  nb::object made = kind(error.what());
+  nb::object made = kind(tools::visible(error.what()));  // a traceback goes to a terminal
   made.attr("problem") = error.problem();
   made.attr("where") = error.where();
   made.attr("hint") = error.hint();

@@ -181,10 +181,16 @@ nb::object copied(const MatrixView& matrix) {
   return owned_array(std::move(numbers), {matrix.rows, matrix.cols});
 }
 
+nb::object real_array(nb::handle returned, const char* type, const std::string& where) {
+  const nb::object numpy = nb::module_::import_("numpy");
+  if (nb::cast<bool>(numpy.attr("iscomplexobj")(returned)))
+    usage_error("returned complex numbers", where, "Say which real number is meant: abs(x), x.real.");
+  return numpy.attr("ascontiguousarray")(returned, nb::arg("dtype") = type);
+}
+
 std::vector<double> doubles_from(const nb::object& returned, std::size_t wanted, const std::string& where,
                                  const char* hint) {
-  const nb::object numpy = nb::module_::import_("numpy");
-  const nb::object doubles = numpy.attr("ascontiguousarray")(returned, nb::arg("dtype") = "float64");
+  const nb::object doubles = real_array(returned, "float64", where);
   nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu> numbers;
   const bool fits = nb::cast<std::size_t>(doubles.attr("ndim")) == 1 && nb::try_cast(doubles, numbers);
   if (!fits || (wanted > 0 && numbers.shape(0) != wanted))

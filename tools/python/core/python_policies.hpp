@@ -75,6 +75,10 @@ std::string text_of(nanobind::handle object);
 /// A copy, [rows, cols].
 nanobind::object copied(const MatrixView& matrix);
 
+/// `returned` as a NumPy array of type "float32" or "float64". Throws Error(usage), placed at `where`, for
+/// complex numbers.
+nanobind::object real_array(nanobind::handle returned, const char* type, const std::string& where);
+
 /// `returned` as doubles. Throws Error(usage), placed at `where`, unless it is an array of one dimension, of
 /// `wanted` numbers (0: of any) that are not NaN; `hint` says what it should be.
 std::vector<double> doubles_from(const nanobind::object& returned, std::size_t wanted,

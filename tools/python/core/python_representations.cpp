@@ -158,8 +158,7 @@ class PythonCodec final : public policy::Codec {
   template <class RowOf>
   static void scatter(nb::handle returned, const char* which, std::span<const std::size_t> slots,
                       std::size_t lanes, std::size_t dim, RowOf row_of, const std::string& where) {
-    const nb::object floats =
-        nb::module_::import_("numpy").attr("ascontiguousarray")(returned, nb::arg("dtype") = "float32");
+    const nb::object floats = real_array(returned, "float32", where);
     Numbers numbers;
     const bool fits = nb::cast<std::size_t>(floats.attr("ndim")) == 3 && nb::try_cast(floats, numbers);
     if (!fits || numbers.shape(0) != lanes || numbers.shape(1) != slots.size() || numbers.shape(2) != dim)

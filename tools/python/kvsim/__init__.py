@@ -8,9 +8,11 @@
 Shapes, units and the meaning of every column: `table.units`, `table.descriptions`, and analysis/results/METRICS.md.
 """
 import importlib
+import importlib.metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
     from ._commands import Study, analyze, capture, command, cost, decisions, evaluate, generate, plot, replay, study, workload
     from ._core import BugError, Different, Error, InputError, PolicyError, UsageError
     from ._figure import Figure
@@ -38,6 +40,8 @@ __all__ = sorted(_HOME_OF)
 def __getattr__(name: str):
     if name in ("hf", "importers", "writing"):
         return importlib.import_module(f".{name}", __name__)
+    if name == "__version__":
+        return importlib.metadata.version("kvsim")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

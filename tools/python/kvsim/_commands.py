@@ -17,7 +17,7 @@ from ._figure import Figure
 from ._policies import Composition, ScorePolicy, _Written
 from ._progress import Progress, shown
 from ._table import Note, Table
-from ._trace import Trace
+from ._trace import Trace, _whole
 
 Path = str | os.PathLike
 Policy = str | ScorePolicy | type[ScorePolicy] | Composition
@@ -57,7 +57,9 @@ def _words(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _run(arguments: Sequence[str], policies: Sequence[type[_Written]] = (), progress: Progress = None) -> _core.Answer:
+def _run(arguments: Sequence[str], policies: Sequence[Any] = (), progress: Progress = None) -> _core.Answer:
+    for word in arguments:
+        _whole(word)
     follow = shown(progress)
     try:
         answer = _core.run(list(arguments), list(policies), follow)
@@ -69,9 +71,8 @@ def _run(arguments: Sequence[str], policies: Sequence[type[_Written]] = (), prog
     return answer
 
 
-def _asked(policies: Policy | Iterable[Policy]) -> tuple[list[str], list[type[_Written]]]:
-    texts = [_policies.text_of(policy) for policy in _list(policies)]
-    return texts, _policies.named_in(texts)
+def _asked(policies: Policy | Iterable[Policy]) -> tuple[list[str], list[Any]]:
+    return _policies.named(_list(policies))
 
 
 def _cells(policies: list[str], budgets: Budget | Iterable[Budget]) -> list[str]:
@@ -142,10 +143,10 @@ def workload(kind: str, **options: Any) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-def capture(model: Path, output: Path, *, prompt: str | None = None, progress: Progress = None, **options: Any) -> Trace:
+def capture(model: Path, output: Path, *, prompt: str | None = None, prompt_file: Path | None = None,
+            progress: Progress = None, **options: Any) -> Trace:
     """Runs a model on a prompt (a text, or prompt_file=, tokens=, workload= and item=) and records its keys, values and queries."""
-    if "prompt_file" in options:
-        options["prompt"] = options.pop("prompt_file")
+    options["prompt"] = prompt_file
     with tempfile.TemporaryDirectory(prefix="kvsim-") as folder:
         if prompt is not None:
             file = pathlib.Path(folder, "prompt.txt")

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import types
 from typing import Any, ClassVar
 
 import numpy as np
 
 written: dict[tuple[str, str], type[_Written]] = {}
-"""Every policy by kind and name; a class that is defined anew (a notebook's cell, run again) replaces the earlier one."""
+"""Every policy by kind and name, for texts that name it: a class that is defined anew (a notebook's cell, run again) is meant
+then instead of the earlier one."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -20,16 +22,20 @@ def _value_text(value: Any) -> str:
 
 
 class Composition:
-    """The text of a policy: an eviction and what follows it after '+'."""
+    """A policy of several parts: an eviction and what follows it after '+'. Each is a text, a class or an object of one."""
 
-    def __init__(self, text: str):
-        self.text = text
+    def __init__(self, *parts: Any):
+        self.parts = parts
+
+    @property
+    def text(self) -> str:
+        return "+".join(map(_text, self.parts))
 
     def __add__(self, part: Any) -> Composition:
-        return Composition(f"{self.text}+{text_of(part)}")
+        return Composition(*self.parts, *_parts(part))
 
     def __radd__(self, first: str) -> Composition:
-        return Composition(f"{first}+{self.text}")
+        return Composition(first, *self.parts)
 
     def __str__(self) -> str:
         return self.text
@@ -68,16 +74,15 @@ class _Written:
         self._given = params
 
     def __str__(self) -> str:
-        given = ",".join(f"{name}={_value_text(value)}" for name, value in self._given.items())
-        return f"{self.name}({given})" if given else self.name
+        return _text(self)
 
     __repr__ = __str__
 
     def __add__(self, part: Any) -> Composition:
-        return Composition(str(self)) + part
+        return Composition(self) + part
 
     def __radd__(self, first: str) -> Composition:
-        return Composition(first) + self
+        return Composition(first, self)
 
     @classmethod
     def _declaration(cls) -> dict[str, Any]:
@@ -91,13 +96,17 @@ class _Written:
                                  "float, a str or a tuple of words")
         counts = {"rows": cls.rows, "exact": getattr(cls, "exact", 0), "block": getattr(cls, "block", 1)}
         for attribute, count in counts.items():
+            if not isinstance(count, str) and not (isinstance(count, (int, np.integer)) and 0 <= count < 2 ** 53):
+                raise ValueError(f"{cls.__name__}.{attribute} is {count!r}; it is a whole number that is not negative, or the name of a "
+                                 "parameter")
             if isinstance(count, str) and count not in cls.params and (cls.kind, count) not in (
                     ("eviction", "window"), ("eviction", "sinks")):
                 raise ValueError(f"{cls.__name__}.{attribute} names the parameter {count!r}, which params does not have")
         text = (inspect.getdoc(cls) if cls.__doc__ else "") or f"A policy of {cls.__module__}."
         return {
             "name": cls.name, "kind": cls.kind, "summary": text.splitlines()[0], "details": text, "paper": cls.paper,
-            "params": dict(cls.params), **counts, "sums": bool(cls.sums),
+            "params": dict(cls.params), **{name: count if isinstance(count, str) else int(count) for name, count in counts.items()},
+            "sums": bool(cls.sums),
             "keys": "keys" in cls.needs, "values": "values" in cls.needs, "queries": "queries" in cls.needs,
             "has_observe": hasattr(cls, "observe"), "has_profile": hasattr(cls, "profile"), "has_prepare": hasattr(cls, "prepare"),
             "inexact": bool(getattr(cls, "inexact", False)), "scores": bool(getattr(cls, "scores", False)),
@@ -223,8 +232,43 @@ def close_up(per_slot: np.ndarray, victims: list[int]) -> np.ndarray:
     return np.delete(per_slot, victims[1:], axis=0)
 
 
-def text_of(policy: str | _Written | type[_Written] | Composition) -> str:
-    return policy.name if isinstance(policy, type) else str(policy)
+def _parts(policy: Any) -> tuple[Any, ...]:
+    return policy.parts if isinstance(policy, Composition) else (policy,)
+
+
+def _class_of(part: Any) -> type[_Written] | None:
+    return part if isinstance(part, type) else type(part) if isinstance(part, _Written) else None
+
+
+def _text(part: Any, names: dict[type, str] = {}) -> str:
+    written_by = _class_of(part)
+    if written_by is None:
+        return str(part)
+    values = getattr(part, "_given", {}) if part is not written_by else {}
+    given = ",".join(f"{name}={_value_text(value)}" for name, value in values.items())
+    return names.get(written_by, written_by.name) + (f"({given})" if given else "")
+
+
+def _called(written_by: type[_Written], name: str) -> Any:
+    """What stands for the class under another name."""
+    return types.SimpleNamespace(_declaration=lambda: {**written_by._declaration(), "name": name}, _with=written_by._with)
+
+
+def named(policies: list[Any]) -> tuple[list[str], list[Any]]:
+    """Texts of policies, and the classes that they name. Two classes of one name are two policies: the second one is called
+    name_2. A text means the class that is given beside it, else the one that was defined last."""
+    names: dict[type, str] = {}
+    for written_by in filter(None, (_class_of(part) for policy in policies for part in _parts(policy))):
+        taken = {(other.kind, name) for other, name in names.items() if other is not written_by}
+        name, count = written_by.name, 1
+        while (written_by.kind, name) in taken or (count > 1 and (written_by.kind, name) in written):
+            count += 1
+            name = f"{written_by.name}_{count}"
+        names[written_by] = name
+    texts = ["+".join(_text(part, names) for part in _parts(policy)) for policy in policies]
+    given = {(each.kind, name) for each, name in names.items()}
+    classes = [each if each.name == name else _called(each, name) for each, name in names.items()]
+    return texts, classes + [each for each in named_in(texts) if (each.kind, each.name) not in given]
 
 
 def named_in(texts: list[str]) -> list[type[_Written]]:

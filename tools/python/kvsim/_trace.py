@@ -9,6 +9,13 @@ import numpy as np
 from . import _core
 
 
+def _whole(text: str) -> str:
+    """The text, which is read up to a zero byte where files are opened: another file then."""
+    if "\0" in text:
+        _core.refuse("holds a zero byte, behind which no name of a file goes on", repr(text), "Leave it out.")
+    return text
+
+
 class Trace:
     """A trace file. Structure is checked when it is opened; tensors are read, and their digests verified, when they are asked for.
 
@@ -17,7 +24,7 @@ class Trace:
     """
 
     def __init__(self, path: str | os.PathLike):
-        self.path = os.fspath(path)
+        self.path = _whole(os.fsdecode(path))
         self._open = _core.OpenTrace(self.path)
         self.model: dict[str, Any] = self._open.model
         self.capture: dict[str, Any] = self._open.capture
@@ -98,5 +105,6 @@ class Trace:
 
     def __repr__(self) -> str:
         model = self.model
-        return (f"<kvsim.Trace {self.path}: {model['name'] or 'unnamed model'}, {self.n_tokens} tokens, {model['n_layers']} layers, "
+        name = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in model["name"])  # from a file, on its way to a terminal
+        return (f"<kvsim.Trace {self.path}: {name or 'unnamed model'}, {self.n_tokens} tokens, {model['n_layers']} layers, "
                 f"{model['n_q_heads']} query and {model['n_kv_heads']} KV heads of {model['head_dim']}, {self.elem}>")

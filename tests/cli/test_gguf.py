@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""A GGUF file in the place of a checkpoint's folder: the same run, and what the trace says of the file.
+
+Usage: test_gguf.py KVSIM SOURCE_DIR
+"""
+import hashlib
+import json
+import struct
+import sys
+
+import h5py
+import numpy as np
+
+from kvsim_command import SOURCE, CommandTest, main
+
+sys.path.insert(0, str(SOURCE / "tests/support"))
+import small_gguf  # noqa: E402
+
+FOLDER = SOURCE / "tests/golden/capture/llama_untied_f32"
+PARTS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+         "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+         "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def golden():
+    """config.json of the checkpoint, and its tensors, all of F32."""
+    stored = (FOLDER / "model.safetensors").read_bytes()
+    length, = struct.unpack_from("<Q", stored)
+    entries = json.loads(stored[8:8 + length])
+    entries.pop("__metadata__", None)
+    tensors = {}
+    for name, found in entries.items():
+        begin, end = (8 + length + offset for offset in found["data_offsets"])
+        tensors[name] = np.frombuffer(stored[begin:end], "<f4").reshape(found["shape"])
+    return json.loads((FOLDER / "config.json").read_text()), tensors
+
+
+def as_gguf(config, tensors, more=()):
+    """The file that llama.cpp's converter makes of it."""
+    keys = {"general.architecture": "llama", "general.name": "golden", "llama.block_count": config["num_hidden_layers"],
+            "llama.context_length": config["max_position_embeddings"], "llama.embedding_length": config["hidden_size"],
+            "llama.feed_forward_length": config["intermediate_size"],
+            "llama.attention.head_count": config["num_attention_heads"],
+            "llama.attention.head_count_kv": config["num_key_value_heads"],
+            "llama.attention.key_length": config["head_dim"], "llama.attention.value_length": config["head_dim"],
+            "llama.attention.layer_norm_rms_epsilon": config["rms_norm_eps"], "llama.rope.freq_base": config["rope_theta"],
+            "llama.vocab_size": config["vocab_size"], "tokenizer.ggml.eos_token_id": config["eos_token_id"], **dict(more)}
+    stored = []
+    for name, values in tensors.items():
+        for heads, part in ((config["num_attention_heads"], "q_proj"), (config["num_key_value_heads"], "k_proj")):
+            if part in name:
+                values = values.reshape(heads, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
+        for ours, theirs in {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+                             "model.layers": "blk", **PARTS}.items():
+            name = name.replace(ours, theirs)
+        stored.append((name, values.shape[::-1], small_gguf.F32, np.ascontiguousarray(values).tobytes()))
+    return small_gguf.gguf(keys, stored)
+
+
+class Gguf(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.config, cls.tensors = golden()
+        cls.file = cls.folder / "model.gguf"
+        cls.file.write_bytes(as_gguf(cls.config, cls.tensors))
+        (cls.folder / "ids.json").write_text(json.dumps([(37 * i + 11) % 257 for i in range(40)]))
+
+    def changed(self, name, more):
+        (self.folder / name).write_bytes(as_gguf(self.config, self.tensors, more))
+        return name
+
+    def captured(self, model, output):
+        self.ok("capture", "--model", model, "--tokens", "ids.json", "--max-new-tokens", 8, "--ignore-eos", "--output-weights",
+                "-o", output, "--quiet")
+        return h5py.File(self.folder / output)
+
+    def test_the_run_is_that_of_the_folder_bit_for_bit(self):
+        compared = []
+        with self.captured(FOLDER, "folder.h5") as folder, self.captured("model.gguf", "file.h5") as file:
+            def compare(name, dataset):
+                if isinstance(dataset, h5py.Dataset) and name != "model/config_json" and not name.endswith("_ns"):
+                    self.assertEqual(dataset[()].tobytes(), folder[name][()].tobytes(), name)
+                    compared.append(name.rsplit("/", 1)[-1])
+            file.visititems(compare)
+            self.assertTrue({"q", "k", "v", "wo", "id", "inv_freq"} <= set(compared), compared)
+            about = dict(file["model"].attrs)
+            self.assertEqual(about["name"], b"model.gguf")
+            self.assertEqual(about["weights_sha256"].decode(), hashlib.sha256(self.file.read_bytes()).hexdigest())
+            origin = json.loads(file["model/config_json"][()].tobytes())["gguf"]
+            self.assertEqual(origin, {"file": "model.gguf", "version": 3, "types": {"F32": len(self.tensors)}})
+        self.assertIn("No differences", self.ok("diff", "folder.h5", "file.h5"))
+
+    def test_cost_takes_it_as_a_config(self):
+        def cost(model):
+            return json.loads(self.ok("cost", "estimate", "--model", model, "--machine", "h100-sxm", "--prompt-tokens", 64,
+                                      "--policy", "full", "--format", "json"))
+        file, folder = cost("model.gguf"), cost(FOLDER)
+        self.assertEqual(json.dumps(file).replace("model.gguf", "M"), json.dumps(folder).replace(str(FOLDER / "config.json"), "M"))
+
+    def test_what_cannot_be_run_is_refused(self):
+        def refused(model):
+            return self.fails(3, "capture", "--model", model, "--tokens", "ids.json", "-o", "no.h5")
+        self.assertIn('architecture "gemma3" is not supported', refused(self.changed("g.gguf", {"general.architecture": "gemma3"})))
+        self.assertIn("llama.logit_scale", refused(self.changed("s.gguf", {"llama.logit_scale": 2.0})))
+        whole = self.file.read_bytes()
+        (self.folder / "cut.gguf").write_bytes(whole[:-100])
+        self.assertIn("truncated or damaged", refused("cut.gguf"))
+        (self.folder / "text.gguf").write_text("no model")
+        self.assertIn("neither a folder nor a GGUF file", refused("text.gguf"))
+        self.assertFalse((self.folder / "no.h5").exists())
+
+
+main()

@@ -1,0 +1,327 @@
+// Public model configurations, reduced to the fields that say what a model takes: each is exact by a formula
+// that is worked out here, or refused by name.
+#include <catch2/catch.hpp>
+
+#include "policies/builtin.hpp"
+#include "sim/base/error.hpp"
+#include "sim/cost/engine_step.hpp"
+#include "sim/cost/estimate.hpp"
+#include "sim/cost/memory.hpp"
+#include "sim/cost/model.hpp"
+
+namespace kvsim::cost {
+namespace {
+
+using Catch::Contains;
+
+constexpr std::uint64_t kPrompt = 32768;
+
+/// Returns the bytes of keys and values in 16 bits after a prompt, nothing evicted.
+std::uint64_t cache_bytes(const Model& model, std::uint64_t prompt = kPrompt) {
+  Serving serving;
+  serving.prompt = prompt;
+  serving.generate = 0;
+  const policy::Composition full = policy::parse_composition("full", policy::builtin());
+  const Holding holding = rule_holding(full, model, 0, prompt, 0, prompt);
+  return memory_at(model, Machine{}, serving, holding, cost_of(full, model, prompt, prompt), 0).keys_values;
+}
+
+struct Row {
+  const char* name;
+  const char* json;
+  std::uint64_t parameters;
+  /// Layers that see everything, layers with a window, the window, numbers of keys and values per token and
+  /// layer.
+  std::uint64_t full, sliding, window, numbers;
+};
+
+/// Matrices of a block: queries and output, keys and values, a gated MLP.
+constexpr std::uint64_t block(std::uint64_t hidden, std::uint64_t queries, std::uint64_t keys,
+                              std::uint64_t ffn) {
+  return 2 * hidden * queries + 2 * hidden * keys + 3 * hidden * ffn;
+}
+
+const Row kRows[]{
+    {"Llama 3 8B",
+     R"({"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
+         "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256,"tie_word_embeddings":false})",
+     8'030'261'248, 32, 0, 0, 2 * 8 * 128},
+    {"Mistral 7B v0.1, all of whose layers slide",
+     R"({"model_type":"mistral","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
+         "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":32000,"sliding_window":4096})",
+     7'241'732'096, 0, 32, 4096, 2 * 8 * 128},
+    {"Mistral Small 3.1, which nests its text model",
+     R"({"model_type":"mistral3","vision_config":{"model_type":"pixtral","hidden_size":1024},"text_config":{
+         "model_type":"mistral","head_dim":128,"hidden_size":5120,"intermediate_size":32768,
+         "num_attention_heads":32,"num_hidden_layers":40,"num_key_value_heads":8,"sliding_window":null,
+         "vocab_size":131072}})",
+     40 * (block(5120, 4096, 1024, 32768) + 2 * 5120) + 5120 + 2 * 131072 * 5120ULL, 40, 0, 0, 2 * 8 * 128},
+    {"Phi-3 mini, whose window its prompt of 32K exceeds",
+     R"({"model_type":"phi3","auto_map":{"AutoConfig":"configuration_phi3.Phi3Config"},"hidden_size":3072,
+         "intermediate_size":8192,"num_attention_heads":32,"num_hidden_layers":32,"num_key_value_heads":32,
+         "sliding_window":2047,"vocab_size":32064,"tie_word_embeddings":false})",
+     3'821'079'552, 0, 32, 2047, 2 * 3072},
+    {"Gemma 7B",
+     R"({"model_type":"gemma","hidden_size":3072,"intermediate_size":24576,"num_hidden_layers":28,
+         "num_attention_heads":16,"num_key_value_heads":16,"head_dim":256,"vocab_size":256000})",
+     8'537'680'896, 28, 0, 0, 2 * 16 * 256},
+    {"Gemma 2 9B, every second layer of which slides",
+     R"({"model_type":"gemma2","hidden_size":3584,"intermediate_size":14336,"num_hidden_layers":42,
+         "num_attention_heads":16,"num_key_value_heads":8,"head_dim":256,"sliding_window":4096,
+         "vocab_size":256000})",
+     9'241'705'984, 21, 21, 4096, 2 * 8 * 256},
+    {"Gemma 3 1B: of 26 layers every sixth is full",
+     R"({"model_type":"gemma3_text","hidden_size":1152,"intermediate_size":6912,"num_hidden_layers":26,
+         "num_attention_heads":4,"num_key_value_heads":1,"head_dim":256,"sliding_window":512,
+         "sliding_window_pattern":6,"vocab_size":262144})",
+     999'885'952, 4, 22, 512, 2 * 256},
+    {"Gemma 3 4B, which nests its text model and leaves out what its class knows",
+     R"({"model_type":"gemma3","vision_config":{"model_type":"siglip_vision_model"},"text_config":{
+         "model_type":"gemma3_text","hidden_size":2560,"intermediate_size":10240,"num_hidden_layers":34,
+         "sliding_window":1024}})",
+     34 * (block(2560, 8 * 256, 4 * 256, 10240) + 4 * 2560 + 2 * 256) + 2560 + 262208 * 2560ULL, 5, 29, 1024,
+     2 * 4 * 256},
+    {"Command R7B: a block in parallel with one norm, every fourth layer full",
+     R"({"model_type":"cohere2","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
+         "num_attention_heads":32,"num_key_value_heads":8,"sliding_window":4096,"sliding_window_pattern":4,
+         "vocab_size":256000})",
+     8'028'033'024, 8, 24, 4096, 2 * 8 * 128},
+    {"OLMo 2 7B: norms of all queries and all keys",
+     R"({"model_type":"olmo2","hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,
+         "num_attention_heads":32,"num_key_value_heads":32,"vocab_size":100352,"tie_word_embeddings":false})",
+     32 * (block(4096, 4096, 4096, 11008) + 4 * 4096) + 4096 + 2 * 100352 * 4096ULL, 32, 0, 0, 2 * 4096},
+    {"OLMo 3 7B, the same with windows",
+     R"({"model_type":"olmo3","hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,
+         "num_attention_heads":32,"num_key_value_heads":32,"sliding_window":4096,"vocab_size":100278,
+         "tie_word_embeddings":false})",
+     7'298'011'136, 8, 24, 4096, 2 * 4096},
+    {"EXAONE 4.0, reduced to eight layers, which names each",
+     R"({"model_type":"exaone4","hidden_size":5120,"intermediate_size":27392,"num_hidden_layers":8,
+         "num_attention_heads":40,"num_key_value_heads":8,"head_dim":128,"sliding_window":4096,
+         "sliding_window_pattern":"LLLG","vocab_size":102400,"tie_word_embeddings":false,
+         "layer_types":["sliding_attention","sliding_attention","sliding_attention","full_attention",
+                        "sliding_attention","sliding_attention","sliding_attention","full_attention"]})",
+     8 * (block(5120, 5120, 1024, 27392) + 2 * 5120 + 2 * 128) + 5120 + 2 * 102400 * 5120ULL, 2, 6, 4096,
+     2 * 8 * 128},
+    {"GLM-4 9B: biases of queries, keys and values",
+     R"({"model_type":"glm","attention_bias":true,"hidden_size":4096,"intermediate_size":13696,
+         "num_hidden_layers":40,"num_attention_heads":32,"num_key_value_heads":2,"head_dim":128,
+         "vocab_size":151552,"tie_word_embeddings":false})",
+     9'399'951'360, 40, 0, 0, 2 * 2 * 128},
+    {"GLM-4 32B 0414: four norms, no biases",
+     R"({"model_type":"glm4","attention_bias":false,"hidden_size":6144,"intermediate_size":23040,
+         "num_hidden_layers":61,"num_attention_heads":48,"num_key_value_heads":2,"head_dim":128,
+         "vocab_size":151552,"tie_word_embeddings":false})",
+     61 * (block(6144, 6144, 256, 23040) + 4 * 6144) + 6144 + 2 * 151552 * 6144ULL, 61, 0, 0, 2 * 2 * 128},
+    {"Granite 3.1 8B",
+     R"({"model_type":"granite","hidden_size":4096,"intermediate_size":12800,"num_hidden_layers":40,
+         "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":49155,"tie_word_embeddings":true})",
+     40 * (block(4096, 4096, 1024, 12800) + 2 * 4096) + 4096 + 49155 * 4096ULL, 40, 0, 0, 2 * 8 * 128},
+    {"Qwen 7B, whose intermediate_size is that of two matrices",
+     R"({"model_type":"qwen","auto_map":{"AutoConfig":"configuration_qwen.QWenConfig"},"hidden_size":4096,
+         "intermediate_size":22016,"kv_channels":128,"no_bias":true,"num_attention_heads":32,
+         "num_hidden_layers":32,"seq_length":8192,"vocab_size":151936,"tie_word_embeddings":false})",
+     7'721'324'544, 32, 0, 0, 2 * 4096},
+    {"Qwen 2.5 7B, whose window is off",
+     R"({"model_type":"qwen2","hidden_size":3584,"intermediate_size":18944,"max_window_layers":28,
+         "num_attention_heads":28,"num_hidden_layers":28,"num_key_value_heads":4,"sliding_window":131072,
+         "use_sliding_window":false,"vocab_size":152064,"tie_word_embeddings":false})",
+     7'615'616'512, 28, 0, 0, 2 * 4 * 128},
+    {"Qwen 2 7B with its window on, from layer 20",
+     R"({"model_type":"qwen2","hidden_size":3584,"intermediate_size":18944,"max_window_layers":20,
+         "num_attention_heads":28,"num_hidden_layers":28,"num_key_value_heads":4,"sliding_window":4096,
+         "use_sliding_window":true,"vocab_size":152064,"tie_word_embeddings":false})",
+     7'615'616'512, 20, 8, 4096, 2 * 4 * 128},
+    {"Qwen 3 4B",
+     R"({"model_type":"qwen3","hidden_size":2560,"intermediate_size":9728,"num_attention_heads":32,
+         "num_hidden_layers":36,"num_key_value_heads":8,"head_dim":128,"sliding_window":null,
+         "use_sliding_window":false,"vocab_size":151936,"tie_word_embeddings":true})",
+     4'022'468'096, 36, 0, 0, 2 * 8 * 128},
+};
+
+/// The fields by which each says what it is, and the word of the message.
+const std::pair<const char*, const char*> kRefused[]{
+    {R"({"model_type":"ernie4_5_moe","moe_num_experts":64,"moe_intermediate_size":1536})", "ernie4_5_moe"},
+    {R"({"model_type":"deepseek_v3","kv_lora_rank":512,"n_routed_experts":256})", "deepseek_v3"},
+    {R"({"model_type":"kimi_k2","kv_lora_rank":512,"n_routed_experts":384})", "kimi_k2"},
+    {R"({"model_type":"qwen3_moe","num_experts":128})", "qwen3_moe"},
+    {R"({"model_type":"mixtral","num_local_experts":8})", "mixtral"},
+    {R"({"model_type":"gpt_oss","num_local_experts":32,"sliding_window":128})", "gpt_oss"},
+    {R"({"model_type":"nemotron_h","hybrid_override_pattern":"M-M*"})", "nemotron_h"},
+    {R"({"model_type":"bamba","attn_layer_indices":[9,18,27]})", "bamba"},
+    {R"({"model_type":"jamba","num_experts":1,"attn_layer_period":8})", "jamba"},
+    {R"({"model_type":"falcon_h1","mamba_d_state":256})", "falcon_h1"},
+    {R"({"model_type":"qwen3_5","text_config":{"model_type":"qwen3_5_text","linear_num_key_heads":16}})",
+     "qwen3_5_text"},
+    {R"({"model_type":"qwen3_next","linear_num_key_heads":16,"num_experts":512})", "qwen3_next"},
+    {R"({"model_type":"llama4","text_config":{"model_type":"llama4_text","num_local_experts":16}})",
+     "llama4_text"},
+    {R"({"model_type":"gemma3n","text_config":{"model_type":"gemma3n_text","num_kv_shared_layers":10}})",
+     "gemma3n_text"},
+    {R"({"model_type":"gpt_neox","hidden_act":"gelu"})", "gpt_neox"},
+};
+
+/// The sample model's sizes, of a type and with fields that a test adds.
+std::string sample(const std::string& type, const std::string& more) {
+  return R"({"model_type":")" + type + R"(","hidden_size":256,"intermediate_size":768,"num_hidden_layers":4,
+      "num_attention_heads":8,"num_key_value_heads":4,"head_dim":64,"vocab_size":2048)" +
+         (more.empty() ? "" : ",") + more + "}";
+}
+
+std::string layer_types(const std::vector<std::string>& types) {
+  std::string list;
+  for (const std::string& type : types) list += (list.empty() ? "\"" : ",\"") + type + "_attention\"";
+  return "\"layer_types\":[" + list + "]";
+}
+
+std::string refusal(const std::string& json) {
+  try {
+    parse_model(json, "config.json");
+    return "accepted";
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::input);
+    return error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("public configurations are exact by formula", "[cost][model]") {
+  for (const Row& row : kRows) {
+    CAPTURE(row.name);
+    const Model model = parse_model(row.json, "config.json");
+    CHECK(model.parameters() == row.parameters);
+    CHECK(model.layers == row.full + row.sliding);
+    CHECK(cache_bytes(model) ==
+          2 * row.numbers * (row.full * kPrompt + row.sliding * std::min(kPrompt, row.window)));
+    // Before a window is full no layer holds less than another.
+    CHECK(cache_bytes(model, 100) == 2 * row.numbers * model.layers * 100);
+  }
+}
+
+TEST_CASE("public configurations of what is not priced are refused by name", "[cost][model]") {
+  for (const auto& [json, word] : kRefused) {
+    CAPTURE(json);
+    CHECK_THAT(refusal(json), Contains(std::string("model type \"") + word + "\"") && Contains("llama") &&
+                                  Contains("in a copy of the file"));
+  }
+  CHECK(std::size(kRows) + std::size(kRefused) >= 25);
+}
+
+TEST_CASE("layer types of a listed family say which layers slide", "[cost][model]") {
+  const std::string used = R"("use_sliding_window":true,"sliding_window":128,)";
+  const std::string slide = "sliding", full = "full";
+  const auto bytes = [&](const std::string& more) {
+    return cache_bytes(parse_model(sample("qwen2", used + more), "config.json"), 1025);
+  };
+  constexpr std::uint64_t kLayerToken = 2 * 4 * 64 * 2;
+  CHECK(bytes(layer_types({slide, slide, slide, slide})) == 524'288);
+  CHECK(bytes(R"("max_window_layers":0,)" + layer_types({full, full, full, full})) == 4'198'400);
+  CHECK(bytes(R"("max_window_layers":2)") == (2 * 1025 + 2 * 128) * kLayerToken);
+  CHECK(bytes(layer_types({slide, full, slide, full})) == (2 * 1025 + 2 * 128) * kLayerToken);
+  CHECK(parse_model(sample("qwen2", used + layer_types({full, slide, slide, full})), "c").window_runs() ==
+        std::vector<WindowRun>{{1, 0}, {2, 128}, {1, 0}});
+}
+
+TEST_CASE("engines refuse a model only some of whose layers have a window", "[cost][model]") {
+  const std::string used = R"("use_sliding_window":true,"sliding_window":128,)";
+  const auto engine = [&](const std::string& more) {
+    EngineStep(parse_model(sample("qwen2", used + more), "config.json"), find_machine("t4"), Serving{});
+  };
+  CHECK_THROWS_WITH(engine(R"("max_window_layers":2)"), Contains("only some have a sliding window"));
+  CHECK_NOTHROW(engine(R"("max_window_layers":0)"));
+}
+
+TEST_CASE("layers without a cache are not priced as caches", "[cost][model]") {
+  const std::string types = layer_types({"linear", "linear", "linear", "full"});
+  CHECK_THAT(refusal(sample("some_new_type", types)), Contains("some_new_type"));
+  CHECK_THAT(refusal(sample("qwen3", types)), Contains("layer 0") && Contains("layer_types"));
+}
+
+TEST_CASE("fields that change what a model takes are refused by name", "[cost][model]") {
+  for (const char* field :
+       {R"("moe_num_experts":64)", R"("num_experts":8)", R"("n_routed_experts":8)",
+        R"("num_local_experts":8)", R"("kv_lora_rank":512)", R"("mamba_d_state":16)",
+        R"("linear_num_key_heads":4)", R"("attn_layer_period":8)", R"("num_kv_shared_layers":2)",
+        R"("num_nextn_predict_layers":1)", R"("auto_map":{"AutoModel":"modeling_x.XModel"})"}) {
+    const std::string text = field;
+    CHECK_THAT(refusal(sample("llama", text)), Contains(text.substr(1, text.find('"', 1) - 1)));
+  }
+  for (const char* field : {R"("num_experts":null)", R"("num_experts":0)", R"("attn_layers":[])"})
+    CHECK(refusal(sample("llama", field)) == "accepted");
+  CHECK_THAT(refusal(sample("llama", R"("sliding_window":128)")), Contains("sliding_window"));
+  CHECK(refusal(sample("llama", R"("sliding_window":128,"use_sliding_window":false)")) == "accepted");
+}
+
+TEST_CASE("a quantised checkpoint weighs what its scales and zeros weigh, too", "[cost][model]") {
+  const auto weight_bits = [](const std::string& quantisation) {
+    return parse_model(sample("llama", "\"quantization_config\":" + quantisation), "config.json").weight_bits;
+  };
+  // A block has 2 * 256 * 512 + 2 * 256 * 256 + 3 * 256 * 768 = 983040 parameters; its matrices have 512,
+  // 256, 256 and 256 outputs of attention, 768, 768 and 256 of the MLP: 3072.
+  constexpr double kBlock = 983040, kOutputs = 3072;
+  CHECK(weight_bits(R"({"quant_method":"awq","bits":4,"group_size":128,"zero_point":true})") ==
+        4 + (16 + 4) / 128.0);
+  CHECK(weight_bits(R"({"quant_method":"gptq","bits":8,"group_size":32,"desc_act":false,"sym":true})") ==
+        8 + (16 + 8) / 32.0);
+  CHECK(weight_bits(R"({"quant_method":"gptq","bits":4,"group_size":-1})") ==
+        (4 * kBlock + (16 + 4) * kOutputs) / kBlock);
+  CHECK(weight_bits(R"({"quant_method":"bitsandbytes","load_in_4bit":true})") == 4 + 32 / 64.0);
+  CHECK(weight_bits(
+            R"({"quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_use_double_quant":true})") ==
+        4 + (8 + 32 / 256.0) / 64);
+  CHECK(weight_bits(R"({"quant_method":"bitsandbytes","load_in_8bit":true})") ==
+        (8 * kBlock + 32 * kOutputs) / kBlock);
+  CHECK(weight_bits(R"({"quant_method":"fp8","weight_block_size":[128,128],
+                        "modules_to_not_convert":["lm_head","model.layers.0.input_layernorm"]})") ==
+        8 + 32 / (128.0 * 128));
+  CHECK(weight_bits(R"({"quant_method":"fp8"})") == (8 * kBlock + 7 * 32) / kBlock);
+  const auto compressed = [](const std::string& weights) {
+    return R"({"quant_method":"compressed-tensors","ignore":["lm_head"],"config_groups":{"group_0":{
+               "targets":["Linear"],"weights":)" +
+           weights + "}}}";
+  };
+  CHECK(weight_bits(compressed(R"({"num_bits":4,"strategy":"group","group_size":128,"symmetric":true})")) ==
+        4 + 16 / 128.0);
+  CHECK(weight_bits(compressed(R"({"num_bits":4,"strategy":"group","group_size":64,"symmetric":false})")) ==
+        4 + (16 + 4) / 64.0);
+  CHECK(weight_bits(compressed(R"({"num_bits":8,"strategy":"channel"})")) ==
+        (8 * kBlock + 16 * kOutputs) / kBlock);
+  const auto problem = [](const std::string& quantisation) {
+    return refusal(sample("llama", "\"quantization_config\":" + quantisation));
+  };
+  CHECK_THAT(problem(R"({"quant_method":"hqq"})"), Contains("hqq") && Contains("--weight-bits"));
+  CHECK_THAT(problem(R"({"quant_method":"mxfp4"})"), Contains("mxfp4"));
+  CHECK_THAT(problem(R"({"quant_method":"awq","bits":4,"modules_to_not_convert":["mlp.down_proj"]})"),
+             Contains("mlp.down_proj"));
+  CHECK_THAT(problem(R"({"quant_method":"gptq","bits":0})"), Contains("bits"));
+  CHECK_THAT(problem(R"({"quant_method":"bitsandbytes"})"), Contains("load_in_4bit"));
+  CHECK_THAT(problem(compressed(R"({"num_bits":4,"strategy":"tensor_group"})")), Contains("tensor_group"));
+}
+
+TEST_CASE("Qwen3-4B with AWQ of 4 bits costs what its file says, unless it is told otherwise",
+          "[cost][model]") {
+  const Model model = parse_model(
+      R"({"model_type":"qwen3","hidden_size":2560,"intermediate_size":9728,"num_attention_heads":32,
+          "num_hidden_layers":36,"num_key_value_heads":8,"head_dim":128,"vocab_size":151936,
+          "tie_word_embeddings":true,"quantization_config":{"quant_method":"awq","bits":4,"group_size":128}})",
+      "config.json");
+  // Matrices of the blocks in 4 + 20 / 128 bits; embedding, norms in 16.
+  constexpr std::uint64_t kMatrices = 36 * block(2560, 4096, 1024, 9728);
+  constexpr std::uint64_t kRest = 151936 * 2560ULL + 36 * (2 * 2560 + 2 * 128) + 2560;
+  CHECK(weight_bytes(model, Runtime{}, 1) == kMatrices / 256 * 133 + 2 * kRest);
+  CHECK(weight_bytes(model, Runtime{.weight_bits = 4.25}, 1) == kMatrices / 32 * 17 + 2 * kRest);
+  CHECK(weight_bytes(model, Runtime{.weight_bits = 16}, 1) == 2 * model.parameters());
+  CHECK_THAT(model.remarks, Contains("awq"));
+}
+
+TEST_CASE("the text of a model with towers says that they are not counted", "[cost][model]") {
+  CHECK_THAT(parse_model(kRows[2].json, "config.json").remarks, Contains("its text model alone"));
+  CHECK(parse_model(kRows[0].json, "config.json").remarks.empty());
+  // Weights of the whole file are described outside of it.
+  std::string nested = kRows[2].json;
+  nested.insert(1, R"("quantization_config":{"quant_method":"fp8"},)");
+  CHECK(parse_model(nested, "config.json").weight_bits < 8.1);
+}
+
+}  // namespace kvsim::cost

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Which kinds of prompts a model can do at all: right answers of the full cache, by kind and length.
+
+    tools/python/kinds_by_length.py build/release/kvsim MODEL FOLDER --count 100 --lengths 1000,2000,4000,8000 [--chat]
+
+Each kind and length is a workload and its answers in FOLDER, made by `kvsim workload` and `kvsim evaluate`. What is
+there already, of as many prompts, is not made again, so that a run that was stopped goes on where it was. Then the table of all of FOLDER is
+printed: right of n, with Wilson's 95 % interval. MODEL is what `--model` of kvsim evaluate takes; --chat puts the prompts
+into its chat template.
+"""
+import argparse
+import csv
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+# Name of a row, kind and options.
+TASKS = {
+    "needle": ["needle"],
+    "needle, ruler": ["needle", "--style", "ruler"],
+    "four keys": ["needle-multi-key"],
+    "four keys, ruler": ["needle-multi-key", "--style", "ruler"],
+    "eight keys": ["needle-multi-key", "--facts", "8"],
+    "any of three values": ["needle-multi-value", "--facts", "3"],
+    "three values, ruler": ["needle-multi-value", "--facts", "3", "--style", "ruler"],
+    "three queries, ruler": ["needle-multi-query", "--facts", "3"],
+    "turns": ["turns"],
+    "passkey": ["passkey"],
+    "copy": ["copy"],
+    "copy, 2 examples": ["copy", "--examples", "2"],
+    "variables": ["variables"],
+    "variables, 2 examples": ["variables", "--examples", "2"],
+    "common words": ["common-words"],
+    "common words, 2 examples": ["common-words", "--examples", "2"],
+    "frequent words": ["frequent-words"],
+    "frequent words, 2 examples": ["frequent-words", "--examples", "2"],
+    "passage question": ["passage-question"],
+}
+
+
+def run(*arguments):
+    done = subprocess.run([str(each) for each in arguments], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(done.returncode if done.returncode > 0 else 1)  # kvsim has said why
+
+
+def rows(path):
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def answer(given, task, length, stem):
+    """The answers of the full cache, at FOLDER/stem.csv."""
+    prompts, part = given.folder / f"{stem}.jsonl", given.folder / f"{stem}.part.csv"
+    run(given.kvsim, "workload", *TASKS[task], "--context", length, "--count", given.count, "--seed", given.seed,
+        "--tokenizer", given.model, *(["--chat"] if given.chat else []), "-o", prompts, "--overwrite")
+    items = [json.loads(line) for line in prompts.read_text().splitlines()]
+    # All answers one behind the other, and a few words around them where the model speaks of itself.
+    tokens = max(item["answer_tokens"] for item in items) + (32 if given.chat else 8)
+    run(given.kvsim, "evaluate", "--model", given.model, "--workload", prompts, "--policy", "full", "--budget", "100%",
+        "--mode", "greedy", "--max-new-tokens", tokens, "-o", part, "--overwrite", "--quiet")
+    os.replace(part, given.folder / f"{stem}.csv")
+
+
+def wilson(right, n):
+    z, share = 1.959964, right / n
+    middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return [100 * (middle + sign * half) / (1 + z * z / n) for sign in (-1, 1)]
+
+
+def table(folder):
+    cells = {}
+    for path in folder.glob("*.csv"):
+        found = re.fullmatch(r"(.+)-(\d+)-(raw|chat)\.csv", path.name)
+        if found:
+            right = [row["right"] == "1" for row in rows(path)]
+            cells[found[1], found[3], int(found[2])] = (sum(right), len(right))
+    lengths = sorted({length for _, _, length in cells})
+    print("| task | form | " + " | ".join(f"{length:,}" for length in lengths) + " |")
+    print("|---|---|" + "---|" * len(lengths))
+    for task in TASKS:
+        for form in "raw", "chat":
+            row = [cells.get((slug(task), form, length)) for length in lengths]
+            if any(row):
+                shown = ["" if cell is None else "{} of {} ({:.0f}\u2013{:.0f} %)".format(*cell, *wilson(*cell)) for cell in row]
+                print(f"| {task} | {form} | " + " | ".join(shown) + " |")
+
+
+def slug(task):
+    return re.sub(r"[^a-z0-9]+", "-", task)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("kvsim", type=pathlib.Path)
+    parser.add_argument("model")
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--lengths", default="1000,2000,4000,8000")
+    parser.add_argument("--tasks", default=",".join(map(slug, TASKS)), help="some of: " + ", ".join(map(slug, TASKS)))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--chat", action="store_true", help="through the model's chat template")
+    given = parser.parse_args()
+    unknown = set(given.tasks.split(",")) - set(map(slug, TASKS))
+    if unknown:
+        parser.error(f"no such task: {', '.join(sorted(unknown))}")
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for length in map(int, given.lengths.split(",")):
+        for task in TASKS:
+            stem = f"{slug(task)}-{length}-{'chat' if given.chat else 'raw'}"
+            if slug(task) in given.tasks.split(",") and len(rows(given.folder / f"{stem}.csv")) < given.count:
+                print(f"{stem}: {given.count} prompts", file=sys.stderr)
+                answer(given, task, length, stem)
+    table(given.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+#pragma once
+/// How a checkpoint stores the matrices of its blocks.
+#include <cstdint>
+#include <string>
+
+namespace kvsim {
+class JsonObject;
+}
+
+namespace kvsim::model {
+
+/// A parameter takes `bits`. Each group of `inputs` neighbouring inputs of `outputs` neighbouring outputs
+/// takes `constants` bits more: its scale, and its zero if it has one. 0 inputs or outputs: all of the
+/// matrix.
+struct StoredWeights {
+  std::string method{};  ///< empty: as they come, in the bits of the checkpoint's type
+  double bits = 16;
+  std::uint64_t inputs = 0, outputs = 0;
+  double constants = 0;
+
+  double matrix_bits(std::uint64_t n_inputs, std::uint64_t n_outputs) const;
+};
+
+/// Reads quantization_config, if the file has one: gptq, awq, bitsandbytes, fp8, and compressed-tensors of
+/// one group. Tables of a whole matrix (g_idx, code books) are not counted. Throws Error(input) for other
+/// methods, and where only some of the blocks' matrices are quantised.
+StoredWeights read_stored_weights(const JsonObject& config);
+
+}  // namespace kvsim::model
