@@ -104,8 +104,9 @@ void price(CostRow& row, const CostStudy& study, const cost::Serving& asked, con
   const cost::Serving serving = served_with(asked, cell.composition);
   const std::uint64_t budget =
       own_size(cell.composition) ? serving.prompt + serving.generate : held.budget_tokens;
-  const cost::Holding holding = cost::replayed_holding(
-      outcome, held, study.model, cost::stored_heads(study.model, serving.layout), serving.layout.storage.element_bits);
+  const cost::Holding holding =
+      cost::replayed_holding(outcome, held, study.model, cost::stored_heads(study.model, serving.layout),
+                             serving.layout.storage.element_bits);
   const policy::Cost cost = cost::cost_of(cell.composition, study.model, serving.prompt, budget);
   row.estimate = cost::estimate(study.model, study.machine, serving, holding, cost, budget);
   row.largest_batch =

@@ -127,7 +127,8 @@ Holding ruled(const policy::Composition& composition, const sim::CellOutcome& ce
 TEST_CASE("what a rule holds is what replay holds, lane by lane", "[holding]") {
   std::size_t exact = 0;
   for_each_cell([&](const policy::Composition& composition, const sim::CellOutcome& cell) {
-    const Holding rule = ruled(composition, cell), seen = replayed_holding(replayed().outcome, cell, model(), 0);
+    const Holding rule = ruled(composition, cell),
+                  seen = replayed_holding(replayed().outcome, cell, model(), 0);
     for (const std::uint64_t step : {std::uint64_t{0}, kShape.decode}) {
       CAPTURE(step);
       const std::vector<std::uint64_t> by_rule = lanes_at(rule, step), by_replay = lanes_at(seen, step);
