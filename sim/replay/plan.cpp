@@ -4,7 +4,6 @@
 #include <map>
 
 #include "sim/base/error.hpp"
-#include "sim/base/rng.hpp"
 #include "sim/feed/lane_budgets.hpp"
 #include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/idle_parts.hpp"
