@@ -23,6 +23,8 @@ class Drawings {
   Drawings(std::string folder, std::vector<Output> formats)
       : folder_(std::move(folder)), formats_(std::move(formats)) {
     std::error_code failed;
+    if (std::filesystem::is_symlink(folder_, failed))
+      input_error("is a link, which a study does not follow", folder_, "Put a folder there.");
     std::filesystem::create_directories(folder_, failed);
     if (failed) input_error("cannot be made: " + failed.message(), folder_);
     if (std::find(formats_.begin(), formats_.end(), Output::svg) == formats_.end())

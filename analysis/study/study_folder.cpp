@@ -13,6 +13,7 @@
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/gzip.hpp"
+#include "sim/base/inputs.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
 
@@ -29,6 +30,7 @@ constexpr const char* kPartial = ".partial";  // of the folder of a task
 constexpr std::array kMade{"report.html",         "results.csv",         "results-layer.csv.gz",
                            "results-head.csv.gz", "results-step.csv.gz", "columns.csv",
                            "prompts.jsonl"};
+constexpr std::array kFolders{"tasks", "tables", "figures", "traces"};
 constexpr std::uint64_t kMaxTaskBytes = 1ULL << 34;
 
 void make_folder(const std::string& path) {
@@ -43,10 +45,22 @@ FileDescriptor opened(const std::string& folder) {
   return out;
 }
 
+/// What lies behind a link is not the study's to remove or replace.
+void refuse_links(const std::string& folder) {
+  std::error_code failed;
+  for (const char* name : kFolders)
+    if (const fs::path path = fs::path(folder) / name; fs::is_symlink(path, failed))
+      input_error("is a link, which a study does not follow", path.string(),
+                  "Put a folder there, or make the whole study's folder a link.");
+}
+
 std::vector<fs::path> entries(const fs::path& folder) {
   std::error_code failed;
   std::vector<fs::path> out;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) out.push_back(entry.path());
+  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed))
+    out.push_back(at->path());
+  if (failed && failed != std::errc::no_such_file_or_directory)
+    input_error("cannot be listed: " + failed.message(), folder.string());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -63,6 +77,8 @@ void remove_file(const fs::path& path) {
 }
 
 void remove_task(const fs::path& folder) {
+  std::error_code failed;
+  if (fs::is_symlink(folder, failed)) return discard(folder);
   for (const char* name : {kRows, kPlainRows, kSkipped, kSums}) remove_file(folder / name);
   discard(folder);
 }
@@ -142,6 +158,11 @@ Records skipped_table(const std::vector<Skipped>& skipped) {
 
 StudyFolder::StudyFolder(const std::string& path) : path_(path) {
   make_folder(path);
+  refuse_links(path);
+  for (const char* name : kMade)
+    if (inputs::contain(file(name)))
+      usage_error("is read by this study, and would be replaced", file(name),
+                  "Choose another folder with -o.");
   const auto lock = [&](const FileDescriptor& folder) {
     if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
       usage_error("another study is at work in this folder", path, "Wait for it, or choose another with -o.");

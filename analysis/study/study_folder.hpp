@@ -25,7 +25,8 @@ Records skipped_table(const std::vector<Skipped>& skipped);
 class StudyFolder {
  public:
   /// The folder is made if it is not there, and locked against other processes as long as this lives. Throws
-  /// Error(usage) when another study runs in it, Error(input) when it cannot be made.
+  /// Error(usage) when another study runs in it or a file that it would replace is read, Error(input) when it
+  /// cannot be made or a folder in it is a link.
   explicit StudyFolder(const std::string& path);
   /// The folder of a study that another process of the same job has begun: nothing in it is cleaned, and no
   /// other study begins in it as long as this lives, even if that process dies. Throws Error(input).

@@ -10,7 +10,8 @@ namespace kvsim {
 class AtomicFile {
  public:
   /// As PartialFile.
-  explicit AtomicFile(const std::string& path, bool overwrite = true) : path_(path), file_(path, overwrite) {}
+  AtomicFile(const std::string& path, bool overwrite) : path_(path), file_(path, overwrite) {}
+  explicit AtomicFile(const std::string& path, OfKvsim of = {}) : path_(path), file_(path, of) {}
 
   /// Throws Error(input) when the disk is full.
   void write(std::string_view text);
@@ -25,7 +26,7 @@ class AtomicFile {
   PartialFile file_;
 };
 
-/// Writes a whole file at once, and replaces one of that name.
+/// Writes a whole file of kvsim's at once, and replaces one of that name.
 void write_atomic(const std::string& path, std::string_view text);
 
 }  // namespace kvsim

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "sim/base/error.hpp"
+#include "sim/base/inputs.hpp"
 
 namespace kvsim {
 namespace {
@@ -40,6 +41,11 @@ std::string random_digits() {
   char text[kDigits + 1];
   std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(std::random_device()()));
   return text;
+}
+
+void refuse_input(const std::string& path) {
+  if (inputs::contain(path))
+    usage_error("is read by this command and cannot be its output too", path, "Choose another name.");
 }
 
 bool locked(const FileDescriptor& file) {
@@ -99,6 +105,7 @@ void refuse_output(const std::string& path, bool overwrite) {
                 "Name a file; what goes to standard output can be piped.");
   if (fs::exists(status) && !fs::is_regular_file(status))
     usage_error("is a device, which cannot be replaced by a file", path, "Name a file.");
+  refuse_input(path);
   if (!overwrite && fs::exists(fs::symlink_status(path, failed)))
     usage_error("exists already", path, "Choose another name, or say --overwrite.");
 }
@@ -123,17 +130,28 @@ void keep_names(const std::string& folder) {
 PartialFile::PartialFile(const std::string& path, bool overwrite)
     : path_(resolved(path)), overwrite_(overwrite) {
   refuse_output(path, overwrite);
+  begin();
+}
+
+PartialFile::PartialFile(const std::string& path, OfKvsim) : path_(path), overwrite_(true), of_kvsim_(true) {
+  begin();
+}
+
+void PartialFile::begin() {
   if (sweep(path_)) input_error("is being written by another process", path_);
   create();
 }
 
 void PartialFile::create() {
+  struct stat there {};
+  const bool replaces = ::lstat(path_.c_str(), &there) == 0 && S_ISREG(there.st_mode);
   while (true) {
     partial_ = path_ + '.' + random_digits() + std::string(kEnding);
     unfinished_.emplace(partial_);
     file_.reset(::open(partial_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
     if (!file_.is_open() && errno == EEXIST) continue;
     if (!file_.is_open()) system_error("cannot be written", path_);
+    if (replaces) ::fchmod(file_.get(), there.st_mode & 0777);
     struct stat status {};
     const bool other = !locked(file_) && errno == EWOULDBLOCK;
     // Another writer of this name may have taken the file for a leftover before it was locked.
@@ -148,6 +166,7 @@ PartialFile::~PartialFile() {
 
 void PartialFile::commit() {
   if (::fsync(file_.get()) != 0) system_error("cannot be written", path_);
+  if (!of_kvsim_) refuse_input(path_);  // a file that another file names was read since
   if (overwrite_) {
     if (std::rename(partial_.c_str(), path_.c_str()) != 0) system_error("cannot be given its name", path_);
   } else if (!named_if_free(partial_, path_)) {

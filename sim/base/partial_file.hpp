@@ -11,11 +11,17 @@
 
 namespace kvsim {
 
+/// A name that kvsim chose, in a folder of its own.
+struct OfKvsim {};
+
 class PartialFile {
  public:
   /// Refuses what refuse_output() refuses, and a PATH that another process is writing, Error(input). Removes
-  /// what killed writers of PATH left. A link at PATH stays a link: the file behind it is replaced.
+  /// what killed writers of PATH left. A link at PATH stays a link: the file behind it is replaced, and keeps
+  /// its mode.
   PartialFile(const std::string& path, bool overwrite);
+  /// Replaces what is there, though this run may have read it; a link itself, not the file behind it.
+  PartialFile(const std::string& path, OfKvsim);
   /// Without commit(): removes the partial file.
   ~PartialFile();
   PartialFile(const PartialFile&) = delete;
@@ -26,20 +32,22 @@ class PartialFile {
   /// The name it has until commit().
   const std::string& name() const { return partial_; }
   /// Syncs the file, gives it its name and syncs the folder. Without `overwrite` a file that has got the name
-  /// meanwhile stays, and this throws Error(input). Call once, last.
+  /// meanwhile stays, and this throws Error(input). Throws Error(usage) if this run has read that file. Call
+  /// once, last.
   void commit();
 
  private:
+  void begin();
   void create();
 
   std::string path_, partial_;
-  bool overwrite_, named_ = false;
+  bool overwrite_, of_kvsim_ = false, named_ = false;
   FileDescriptor file_;
   std::optional<interruption::UnfinishedFile> unfinished_;
 };
 
-/// Throws Error(usage) when a file cannot be made at PATH: the name is empty or a folder's, a pipe or a
-/// device lies there, or anything at all unless `overwrite`.
+/// Throws Error(usage) when a file cannot be made at PATH: the name is empty or a folder's, a pipe, a device
+/// or an input of this run (inputs.hpp) lies there, or anything at all unless `overwrite`.
 void refuse_output(const std::string& path, bool overwrite);
 
 /// Removes what killed writers of PATH left, and leaves what is being written.

@@ -10,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file_descriptor.hpp"
+#include "sim/base/inputs.hpp"
 #include "sim/base/interruption.hpp"
 #include "sim/base/partial_file.hpp"
 
@@ -34,6 +35,7 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes) {
   const FileDescriptor file(standard_input ? ::dup(STDIN_FILENO)
                                            : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) system_error("cannot be opened", name);
+  inputs::note(file.get());
   std::string text;
   std::array<char, 1 << 16> block;
   while (true) {

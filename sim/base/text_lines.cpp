@@ -13,6 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/file_descriptor.hpp"
 #include "sim/base/gzip.hpp"
+#include "sim/base/inputs.hpp"
 #include "sim/base/interruption.hpp"
 #include "sim/base/partial_file.hpp"
 
@@ -26,6 +27,7 @@ FileDescriptor opened(const std::string& path, const std::string& name) {
   if (path != "-") refuse_partial(path);
   FileDescriptor file(path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) system_error("cannot be opened", name);
+  inputs::note(file.get());
   return file;
 }
 

@@ -63,7 +63,6 @@ void run_agreement(const Options& options) {
   for (const std::string& key : options.agreement.closed) analysis::closed_measure(key);
   analysis::LoopAgreement empty = analysis::empty_agreement();
   chosen(empty, options.table);
-  for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
   FormattedOutput output(format, options.output, options.overwrite);
 
   std::vector<const analysis::ClosedMeasure*> closed;

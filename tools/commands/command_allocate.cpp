@@ -59,7 +59,6 @@ void run_allocate(const Options& options) {
       {policy::parse_composition(options.policy, front_end().policies()), sim::parse_budget(options.budget)});
   request.seed = options.seed;
   request.threads = options.threads > 0 ? options.threads : std::thread::hardware_concurrency();
-  for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
   require_ending(options.output, analysis::Format::json);
   ResultOutput output(options.output, options.overwrite);
 

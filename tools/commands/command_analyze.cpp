@@ -64,7 +64,6 @@ void run_kind(const analysis::Kind& kind, const Options& options) {
   for (std::size_t i = 0; i < kind.settings.size(); ++i)
     settings.set(kind.settings[i].name, options.values[i], "--" + kind.settings[i].name);
   const analysis::Format format = chosen_format(options);
-  for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
   FormattedOutput output(format, options.output, options.overwrite);
 
   analysis::Document document{.analysis = kind.name, .traces = {}, .records = {kind.columns, {}}};

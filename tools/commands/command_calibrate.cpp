@@ -65,7 +65,6 @@ void run_calibrate(const Options& options) {
   refuse_output(options.output, options.overwrite);
   std::vector<ChosenSequence> chosen;
   for (const std::string& file : options.files) {
-    refuse_to_overwrite_input(options.output, file);
     for (ChosenSequence& sequence : chosen_sequences(file, options.sequence))
       chosen.push_back(std::move(sequence));
   }

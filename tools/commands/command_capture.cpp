@@ -59,10 +59,6 @@ void run_capture_command(Options& options) {
   options.capture.queries = capture::parse_query_choice(options.queries, "--queries");
   options.capture.attention = capture::parse_row_choice(options.attention, "--attention");
   refuse_output(options.capture.output, options.capture.overwrite);
-  for (const std::string& input :
-       {options.capture.prompt_file, options.capture.tokens_file, options.capture.workload_file}) {
-    if (!input.empty() && input != "-") refuse_to_overwrite_input(options.capture.output, input);
-  }
   require_ending(options.capture.output, analysis::Format::h5);
   require_checkpoint(options.capture.model_dir);
   if (!options.capture.prompt_file.empty()) require_prompt_file(options.capture.prompt_file);

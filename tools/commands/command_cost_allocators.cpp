@@ -119,7 +119,6 @@ void write_allocator_table(std::ostream& out, const Options& question, const ana
 }
 
 void run(const Options& options) {
-  refuse_to_overwrite_input(options.output, options.requests);
   check_cost_output(options);
   const analysis::Records records = allocator_records(options);
   commit_costs(

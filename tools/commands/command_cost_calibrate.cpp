@@ -126,7 +126,6 @@ void run(const Options& request) {
   std::optional<ResultOutput> file;
   if (!request.output.empty()) {
     require_ending(request.output, analysis::Format::json);
-    for (const std::string& trace : request.traces) refuse_to_overwrite_input(request.output, trace);
     file.emplace(request.output, request.overwrite);
   }
   FormattedOutput output(analysis::parse_format(request.format), "", false);

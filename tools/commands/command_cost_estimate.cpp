@@ -108,7 +108,6 @@ void run_traced(const Options& options) {
   const ChosenSequence chosen =
       chosen_sequences(options.trace, options.sequence, {trace::parse_cut(options.cut)}).front();
   const trace::Sequence& sequence = chosen.sequence;
-  refuse_to_overwrite_input(options.output, options.trace);
   analysis::CostStudy study = study_of(options, traced_model(sequence, options.trace, options.model));
   study.prompts = {sequence.prompt_length()};
   study.generates = {sequence.decode_length()};

@@ -68,7 +68,6 @@ bool is_trace(const std::string& path) {
 
 void run_diff(const Options& options) {
   const analysis::Format format = chosen_format(options);
-  for (const std::string& file : {options.a, options.b}) refuse_to_overwrite_input(options.output, file);
   FormattedOutput output(format, options.output, options.overwrite);
   const bool traces = is_trace(options.a) && is_trace(options.b);
   TraceDiff found;

@@ -41,7 +41,6 @@ analysis::NamedTable chosen(std::vector<analysis::NamedTable> tables, const Opti
 
 void run_export(const Options& options) {
   const analysis::Format format = chosen_format(options);
-  refuse_to_overwrite_input(options.output, options.results);
   FormattedOutput output(format, options.output, options.overwrite);
   std::vector<analysis::NamedTable> tables = analysis::read_tables(options.results);
   analysis::Document document{

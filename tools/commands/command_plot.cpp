@@ -77,7 +77,6 @@ void plot(const Options& options) {
   const analysis::FigureKind& kind = analysis::figure_kind(options.figure);
   const analysis::Theme theme = analysis::parse_theme(options.theme);
   const std::string format = format_of(options);
-  for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
   ResultOutput output(options.output, options.overwrite);
   std::vector<analysis::Figure> figures =
       analysis::figures_of(kind, analysis::figure_tables(kind, options.files), options.choice);

@@ -224,8 +224,6 @@ void run_replay(const Options& options) {
   const std::vector<trace::Cut> cuts = analysis::asked_cuts(options.cut, note);
   std::vector<ChosenSequence> studies;
   for (const std::string& file : options.files) {
-    refuse_to_overwrite_input(options.output, file);
-    refuse_to_overwrite_input(options.decisions, file);
     for (ChosenSequence& study : chosen_sequences(file, options.sequence, cuts))
       studies.push_back(std::move(study));
   }

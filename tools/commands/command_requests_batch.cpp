@@ -55,7 +55,6 @@ analysis::BatchGrid grid_of(const Options& options) {
 }
 
 void run(const Options& options) {
-  refuse_to_overwrite_input(options.output, options.file);
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   analysis::BatchGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);

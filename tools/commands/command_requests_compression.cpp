@@ -66,8 +66,6 @@ analysis::CompressionGrid grid_of(const Options& options) {
 }
 
 void run(const Options& options) {
-  refuse_to_overwrite_input(options.output, options.file);
-  for (const std::string& answers : options.answers) refuse_to_overwrite_input(options.output, answers);
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   const analysis::CompressionGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);

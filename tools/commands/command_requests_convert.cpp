@@ -21,7 +21,6 @@ struct Options {
 };
 
 void run(const Options& options) {
-  refuse_to_overwrite_input(options.output, options.file);
   refuse_requests_output(options.output, options.overwrite);
   requests::ReadOptions reading = read_options(options.reading);
   reading.sort = options.sort;

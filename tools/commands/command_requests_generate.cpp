@@ -72,7 +72,6 @@ requests::RequestTrace made(const CLI::App& command, Options& options) {
 }
 
 void run(const CLI::App& command, Options& options) {
-  if (!options.like.empty()) refuse_to_overwrite_input(options.output, options.like);
   refuse_requests_output(options.output, options.overwrite);
   write_shown(made(command, options), options.output, options.to, options.overwrite, options.quiet);
 }

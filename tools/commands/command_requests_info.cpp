@@ -17,7 +17,6 @@ struct Options : OutputOptions {
 };
 
 void run(const Options& options) {
-  for (const std::string& file : options.files) refuse_to_overwrite_input(options.output, file);
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   std::vector<NamedRequests> traces;
   for (const std::string& file : options.files) {

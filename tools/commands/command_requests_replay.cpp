@@ -94,7 +94,6 @@ std::vector<std::string> notes_of(const HitGrid& grid, const requests::RequestTr
 }
 
 void run(const Options& options) {
-  refuse_to_overwrite_input(options.output, options.file);
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   HitGrid grid;
   grid.policies = parse_replacements(options.policies);

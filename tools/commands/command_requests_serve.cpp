@@ -101,7 +101,6 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const ServingGr
 }
 
 void run(const Options& options) {
-  refuse_to_overwrite_input(options.output, options.file);
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   ServingGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);

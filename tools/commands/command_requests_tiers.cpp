@@ -78,7 +78,6 @@ std::vector<analysis::TierPlan> plans_of(const Options& options, const TierStora
 }
 
 void run(const Options& options) {
-  refuse_to_overwrite_input(options.output, options.file);
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   const serving::ServedModel served = tier_served(options.tiers, options.model, options.machine);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);

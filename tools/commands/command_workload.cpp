@@ -103,7 +103,6 @@ void run_workload_command(const CLI::App& command, Options& options) {
   const workload::Kind& kind = workload::kind_named(options.kind);
   refuse_unused(command, kind);
   options.workload.task.style = workload::style_of_name(options.style, "--style");
-  refuse_to_overwrite_input(options.output, options.text_file);
   require_ending(options.output, analysis::Format::jsonl);
   ResultOutput output(options.output, options.overwrite);
   const model::Tokenizer tokenizer = find_tokenizer(options.tokenizer_dir);

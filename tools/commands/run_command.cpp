@@ -5,11 +5,13 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/inputs.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/help_text.hpp"
 #include "tools/printing/version_text.hpp"
 #include "tools/requests/command_line_errors.hpp"
+#include "tools/requests/named_inputs.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -59,6 +61,8 @@ void run_command(std::span<const std::string> arguments) {
   add_man_command(app);
   require_names_of_outputs(app);
   group_shared_options(app);
+  inputs::begin_run();
+  note_named_inputs(arguments);
   try {
     // CLI11 takes them from the end.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

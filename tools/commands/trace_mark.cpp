@@ -51,7 +51,6 @@ std::optional<std::uint64_t> chosen_occurrence(const std::string& text) {
 
 void mark(const Options& options) {
   const std::optional<std::uint64_t> occurrence = chosen_occurrence(options.occurrence);
-  refuse_to_overwrite_input(options.output, options.file);
   require_ending(options.output, analysis::Format::h5);
   refuse_output(options.output, options.overwrite);
   const std::unique_ptr<trace::Source> source = trace::open_trace(options.file);

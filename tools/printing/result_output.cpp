@@ -60,10 +60,4 @@ bool reader_gone(int descriptor) {
   return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
-void refuse_to_overwrite_input(const std::string& path, const std::string& input) {
-  std::error_code failed;
-  if (!path.empty() && fs::equivalent(path, input, failed))
-    usage_error("is read by this command and cannot be its output too", path);
-}
-
 }  // namespace kvsim::tools

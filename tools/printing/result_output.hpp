@@ -28,7 +28,4 @@ class ResultOutput {
 /// Whether nobody will ever read what is written to a pipe (`| head`).
 bool reader_gone(int descriptor);
 
-/// Throws Error(usage) when PATH is the file `input` under any name.
-void refuse_to_overwrite_input(const std::string& path, const std::string& input);
-
 }  // namespace kvsim::tools

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "sim/base/error.hpp"
+#include "sim/base/inputs.hpp"
 #include "sim/base/partial_file.hpp"
 #include "traces/format/hdf5_scout.hpp"
 
@@ -529,6 +530,7 @@ InputFile::InputFile(const std::string& path) : path_(path) {
   const htri_t is_hdf5 = H5Fis_hdf5(path.c_str());
   if (is_hdf5 < 0) fail("cannot be read", path);
   if (is_hdf5 == 0) input_error("is not an HDF5 file", path);
+  inputs::note(descriptor_.fd);
   target_.descriptor = descriptor_.fd;
   target_.bytes = static_cast<std::uint64_t>(info.st_size);
   target_.whole = true;

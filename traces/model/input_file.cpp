@@ -9,6 +9,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/file_descriptor.hpp"
+#include "sim/base/inputs.hpp"
 
 namespace kvsim::model {
 
@@ -30,6 +31,7 @@ MappedFile::MappedFile(const std::string& directory, const std::string& name, st
     if (address == MAP_FAILED) system_error("cannot be mapped", path_);
     data_ = static_cast<const std::byte*>(address);
   }
+  inputs::note(file.get());
   descriptor_ = file.release();
 }
 

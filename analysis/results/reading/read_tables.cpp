@@ -66,6 +66,8 @@ std::vector<NamedTable> read_study(const fs::path& folder) {
     if (const std::string name = at->path().filename().string();
         name.ends_with(".csv") || name.ends_with(".csv.gz"))
       tables.push_back(at->path());
+  if (failed && failed != std::errc::no_such_file_or_directory)
+    input_error("cannot be listed: " + failed.message(), (folder / "tables").string());
   std::sort(tables.begin(), tables.end());
   files.insert(files.end(), tables.begin(), tables.end());
   if (files.empty())

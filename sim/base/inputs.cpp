@@ -1,0 +1,46 @@
+#include "sim/base/inputs.hpp"
+
+#include <sys/stat.h>
+
+#include <mutex>
+#include <set>
+#include <utility>
+
+namespace kvsim::inputs {
+namespace {
+
+std::mutex mutex;
+bool begun = false;
+std::set<std::pair<dev_t, ino_t>> files;
+
+void add(const struct stat& status) {
+  const std::lock_guard lock(mutex);
+  if (begun && S_ISREG(status.st_mode)) files.emplace(status.st_dev, status.st_ino);
+}
+
+}  // namespace
+
+void begin_run() {
+  const std::lock_guard lock(mutex);
+  begun = true;
+  files.clear();
+}
+
+void note(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0) add(status);
+}
+
+void note(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) add(status);
+}
+
+bool contain(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return false;
+  const std::lock_guard lock(mutex);
+  return files.contains({status.st_dev, status.st_ino});
+}
+
+}  // namespace kvsim::inputs
