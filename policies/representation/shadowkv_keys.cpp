@@ -1,24 +1,37 @@
 // The keys of the prompt before rotation as a product of low rank, with the chunks that do not fit their mean
 // exact.
+#include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
 
 #include "policies/api/spec.hpp"
 #include "policies/parts/cost_terms.hpp"
-#include "policies/parts/low_rank.hpp"
+#include "policies/parts/float_format.hpp"
 #include "policies/parts/outlier_chunks.hpp"
-#include "sim/base/rng.hpp"
 
 namespace kvsim::policy {
 namespace {
 
+using Keys = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+/// The product of two factors of `rank` columns, rounded to 16-bit floats, that is nearest to `keys`: its first
+/// singular directions are the last eigenvectors of its moments.
+Keys nearest_of_rank(const Keys& keys, std::size_t rank) {
+  const Eigen::MatrixXd numbers = keys.cast<double>();
+  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> moments(numbers.transpose() * numbers);
+  const Eigen::MatrixXd directions = moments.eigenvectors().rightCols(static_cast<Eigen::Index>(rank));
+  const auto half = [](double x) { return nearest_half(static_cast<float>(x)); };
+  const Keys along = (numbers * directions).unaryExpr(half), back = directions.unaryExpr(half);
+  return along * back.transpose();
+}
+
 struct Rule {
-  std::size_t rank = 160, chunk = 8, outliers = 48, local = 4, align = 1, loops = 8;
+  std::size_t rank = 160, chunk = 8, outliers = 48, local = 4, align = 1;
   bool whole_layer = true;
 
   static Rule of(const Params& params) {
-    return {params.count("rank"),  params.count("chunk"), params.count("outliers"),   params.count("local"),
-            params.count("align"), params.count("loops"), params.is("heads", "layer")};
+    return {params.count("rank"),  params.count("chunk"), params.count("outliers"),
+            params.count("local"), params.count("align"), params.is("heads", "layer")};
   }
   /// Chunks of a prompt of n tokens that are not exact for being its last.
   std::size_t chunks(std::size_t n) const {
@@ -46,7 +59,7 @@ Ledger shadowkv_ledger(const Rule& rule, const StorageShape& shape, std::uint64_
 
 class ShadowkvCodec final : public Codec {
  public:
-  ShadowkvCodec(const Rule& rule, const CacheUnit& unit) : rule_(rule), unit_(unit) {}
+  explicit ShadowkvCodec(const Rule& rule) : rule_(rule) {}
 
   void begin(const Prompt& prompt, CacheRows& rows) override {
     tokens_.assign(rows.positions().begin(), rows.positions().end());
@@ -90,30 +103,29 @@ class ShadowkvCodec final : public Codec {
   /// Keys of `n` lanes side by side; what is not finite counts as 0 and is not read from the product.
   void code(const Rotary& rotary, std::size_t first, std::size_t n, CacheRows& rows) {
     const std::size_t dim = rows.shape().key_dim;
-    DenseMatrix keys(prompt_, n * dim), read(prompt_, n * dim);
+    Keys keys(prompt_, n * dim);
+    const auto key_of = [&](Keys& of, std::size_t i, std::size_t lane) {
+      return std::span<float>(of.data() + (i * n + lane) * dim, dim);
+    };
     for (std::size_t i = 0; i < prompt_; ++i)
       for (std::size_t lane = 0; lane < n; ++lane) {
-        const std::span<float> key(keys.row(i) + lane * dim, dim);
+        const std::span<float> key = key_of(keys, i, lane);
         std::ranges::copy(rows.key(first + lane, rows.slot_of(tokens_[i])), key.begin());
         unrotate(rotary, static_cast<std::uint64_t>(tokens_[i]), dim, key);
         for (float& x : key)
           if (!std::isfinite(x)) x = 0;
       }
-    const std::uint64_t start =
-        combine({unit_.seed, key_of("shadowkv_keys"), static_cast<std::uint64_t>(unit_.layer),
-                 static_cast<std::uint64_t>(unit_.first_kv_head) + first});
-    add_low_rank(keys, rule_.rank_of(prompt_, n * dim), rule_.loops, start, read);
+    Keys read = nearest_of_rank(keys, rule_.rank_of(prompt_, n * dim));
     for (std::size_t i = 0; i < prompt_; ++i)
       for (std::size_t lane = 0; lane < n; ++lane) {
         if (exact_[first + lane][static_cast<std::size_t>(tokens_[i])] != 0) continue;
-        const std::span<float> key(read.row(i) + lane * dim, dim);
+        const std::span<float> key = key_of(read, i, lane);
         rotate(rotary, static_cast<std::uint64_t>(tokens_[i]), dim, key);
         std::ranges::copy(key, rows.key(first + lane, rows.slot_of(tokens_[i])).begin());
       }
   }
 
   Rule rule_;
-  CacheUnit unit_;
   std::vector<Position> tokens_;          ///< kept of the prompt, ascending
   std::size_t prompt_ = 0;                ///< how many
   std::vector<std::vector<char>> exact_;  ///< per lane and position of the prompt
@@ -121,12 +133,11 @@ class ShadowkvCodec final : public Codec {
 
 class Shadowkv final : public Representation {
  public:
-  Shadowkv(const Rule& rule, const CacheUnit& unit) : rule_(rule), unit_(unit) {}
-  std::unique_ptr<Codec> codec() const override { return std::make_unique<ShadowkvCodec>(rule_, unit_); }
+  explicit Shadowkv(const Rule& rule) : rule_(rule) {}
+  std::unique_ptr<Codec> codec() const override { return std::make_unique<ShadowkvCodec>(rule_); }
 
  private:
   Rule rule_;
-  CacheUnit unit_;
 };
 
 ParamSpec count_param(const char* name, const char* fallback, double least, const char* help) {
@@ -141,15 +152,15 @@ ParamSpec count_param(const char* name, const char* fallback, double least, cons
 Cost shadowkv_cost(const Rule& rule, const CostShape& shape) {
   const std::size_t kept = std::min(shape.prompt, shape.budget);
   const std::size_t width = (rule.whole_layer ? shape.kv_heads : 1) * shape.head_dim;
-  const double rank = real(rule.rank_of(kept, width)), loops = real(rule.loops);
+  const double rank = real(rule.rank_of(kept, width)), w = real(width);
   const double numbers = real(kept) * real(shape.kv_heads * shape.head_dim);
   Cost out;
-  // The power iteration multiplies the keys with each factor once per loop; chunks are compared with their
-  // means.
-  out.prompt = {.flops = loops * 4 * rank * numbers,
+  // The moments, their eigenvectors (9 w^3: Golub and Van Loan, Matrix Computations, 8.3) and the product with
+  // those; chunks are compared with their means.
+  out.prompt = {.flops = 2 * numbers * (w + rank) + 9 * w * w * w * (rule.whole_layer ? 1 : real(shape.kv_heads)),
                 .ops = 4 * numbers,
-                .bytes = (1 + 2 * loops) * numbers * real(shape.element_bytes),
-                .launches = 2 + 4 * loops};
+                .bytes = 3 * numbers * real(shape.element_bytes),
+                .launches = 4};
   // A key is made from its row of the one factor and all of the other, and rotated.
   out.read_number = {.flops = 2 * rank, .ops = kRotationOps};
   return out;
@@ -179,8 +190,6 @@ PolicySpec shadowkv_keys_spec() {
                       "chunks) point to",
                       "the selection shadowkv reads so, and the preset shadowkv has both; values count as on "
                       "the device"},
-                     {"authors' code: an exact singular value decomposition",
-                      "power iteration (`loops`), which nears it where the singular values fall"},
                      {"paper and code: nothing is evicted",
                       "chunks are of successive tokens that are kept; a token that leaves takes its row of "
                       "the factors with it"}},
@@ -191,13 +200,11 @@ PolicySpec shadowkv_keys_spec() {
                              "last chunks of the prompt that stay exact, and what is behind them"),
                  count_param("align", "1", 1,
                              "chunks that do not stay exact for being last are a multiple of this"),
-                 count_param("loops", "8", 1, "of the power iteration"),
                  {.name = "heads",
                   .type = ParamType::choice,
                   .fallback = "layer",
                   .choices = {"layer", "head"},
                   .help = "whose keys have factors in common: all KV heads of the layer, or one"}},
-      .randomised = true,
       .layer_unit = [](const Params& params) { return params.is("heads", "layer"); },
       .cost = [](const Params& params,
                  const CostShape& shape) { return shadowkv_cost(Rule::of(params), shape); },
@@ -208,8 +215,9 @@ PolicySpec shadowkv_keys_spec() {
             return shadowkv_ledger(rule, shape, kept + appended, shape.n_lanes * (kept + appended - coded),
                                    kept, kept);
           },
-      .make_representation = [](const Params& params, const CacheUnit& unit)
-          -> std::unique_ptr<Representation> { return std::make_unique<Shadowkv>(Rule::of(params), unit); }};
+      .make_representation = [](const Params& params, const CacheUnit&) -> std::unique_ptr<Representation> {
+        return std::make_unique<Shadowkv>(Rule::of(params));
+      }};
 }
 
 }  // namespace kvsim::policy
