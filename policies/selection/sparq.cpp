@@ -18,10 +18,11 @@ struct Rule {
   double local = 0.25;  ///< share of what is read that is the newest tokens
   bool copy = true;     ///< keys are stored by channel, too
   std::size_t page_bytes = 0;
+  bool softmax = true;  ///< heads are added up after the softmax
 
   static Rule of(const Params& params) {
-    return {params.amount("read"), params.count("channels"), params.share("local"), params.flag("copy"),
-            params.count("page_bytes")};
+    return {params.amount("read"), params.count("channels"),   params.share("local"),
+            params.flag("copy"),   params.count("page_bytes"), params.word("scores") == "softmax"};
   }
   std::size_t channels_of(std::size_t dim) const { return std::min(channels, dim); }
   std::size_t local_of(std::size_t count) const {
@@ -106,20 +107,30 @@ class SparqSelector final : public Selector {
       const float temperature = std::sqrt(static_cast<float>(key_dim_) * chosen / all);
       factors_.push_back(chosen > 0 ? 1 / temperature : 0);
     }
-    // Of all heads together, so that a key is multiplied once.
-    weights_.assign(channels_.size(), 0);
-    for (std::size_t i = 0; i < channels_.size(); ++i)
-      for (std::size_t g = 0; g < group_; ++g)
-        weights_[i] += factors_[g] * asking.queries(lane * group_ + g, channels_[i]);
-    const auto local = static_cast<Position>(rule_.local_of(rule_.read.of(slots)));
-    scores_.resize(slots);
-    for (std::size_t slot = 0; slot < slots; ++slot) {
-      const std::span<const float> key = tokens.key(lane, slot);
-      float sum = static_cast<float>(group_) * tokens.bias(lane, slot);
-      for (std::size_t i = 0; i < channels_.size(); ++i) sum += weights_[i] * key[channels_[i]];
-      const bool near = asking.position - tokens.positions()[slot] <= local;
-      scores_[slot] = near ? std::numeric_limits<float>::infinity() : sum;
+    scores_.assign(slots, 0);
+    logits_.resize(slots);
+    for (std::size_t g = 0; g < group_; ++g) {
+      const std::span<const float> query = asking.queries.row(lane * group_ + g);
+      for (std::size_t slot = 0; slot < slots; ++slot) {
+        const std::span<const float> key = tokens.key(lane, slot);
+        float sum = 0;
+        for (const std::size_t c : channels_) sum += query[c] * key[c];
+        logits_[slot] = factors_[g] * sum + tokens.bias(lane, slot);
+      }
+      if (rule_.softmax) take_softmax();
+      for (std::size_t slot = 0; slot < slots; ++slot) scores_[slot] += logits_[slot];
     }
+    const auto local = static_cast<Position>(rule_.local_of(rule_.read.of(slots)));
+    for (std::size_t slot = 0; slot < slots; ++slot)
+      if (asking.position - tokens.positions()[slot] <= local)
+        scores_[slot] = std::numeric_limits<float>::infinity();
+  }
+
+  void take_softmax() {
+    const float largest = *std::max_element(logits_.begin(), logits_.end());
+    float sum = 0;
+    for (float& logit : logits_) sum += logit = std::exp(logit - largest);
+    for (float& weight : logits_) weight /= sum;
   }
 
   /// Bytes that the pages of the chosen tokens hold beside them.
@@ -133,7 +144,7 @@ class SparqSelector final : public Selector {
   Rule rule_;
   std::size_t n_lanes_, group_, key_dim_, value_dim_;
   std::size_t slots_ = 0;
-  std::vector<float> sizes_, factors_, weights_, scores_;  // scratch
+  std::vector<float> sizes_, factors_, logits_, scores_;  // scratch
   std::vector<std::size_t> channels_, chosen_;
   std::vector<char> touched_;
 };
@@ -170,11 +181,14 @@ PolicySpec sparq_spec() {
       .details =
           "Of all keys, the 32 channels are read in which the query has the largest magnitudes, those of the "
           "query heads of a KV head added up. Products with these are divided by sqrt(head size * share of "
-          "the query's absolute sum that they hold), and the heads' added up. All heads of the KV head read "
+          "the query's absolute sum that they hold), and the softmax over what is stored is added up over "
+          "the "
+          "heads. All heads of the KV head read "
           "the `read` highest tokens and their own; a quarter of them is the newest. Keys are stored "
           "twice, the second time by channel; copy=false stores them once.",
       .departures =
-          {{"paper: what is not read counts as the mean value, with the weight that its approximate scores "
+          {{"authors' code: adds logits of the heads up, before the softmax", "after it; sparq.logits"},
+           {"paper: what is not read counts as the mean value, with the weight that its approximate scores "
             "have",
             "not here: a selection names tokens, and attention over them is renormalised"},
            {"InstInfer (arXiv 2409.04992) reads such choices from flash, in whole pages; there is no code",
@@ -193,6 +207,11 @@ PolicySpec sparq_spec() {
                   .type = ParamType::share,
                   .fallback = "0.25",
                   .help = "of what is read that is the newest tokens, rounded down"},
+                 {.name = "scores",
+                  .type = ParamType::choice,
+                  .fallback = "softmax",
+                  .choices = {"softmax", "logits"},
+                  .help = "what is added up over the query heads of a KV head"},
                  {.name = "copy",
                   .type = ParamType::flag,
                   .fallback = "true",

@@ -14,6 +14,7 @@
 #include "sim/base/rng.hpp"
 #include "sim/base/workers.hpp"
 #include "sim/inspect/drop_order.hpp"
+#include "sim/replay/plan.hpp"
 #include "sim/replay/replay_unit.hpp"
 #include "sim/replay/table_files.hpp"
 
@@ -98,7 +99,9 @@ class GroupRankings {
       attention_.emplace_back(study.mean, model.layer_window[group.layer], model.group());
     for (const std::optional<EvictionGroup>& eviction_group : wanted.eviction_groups) {
       units_.emplace_back();
-      if (eviction_group) units_.back() = replay_units(*eviction_group, tensors_, study.seed, &tables, {});
+      if (eviction_group)
+        units_.back() =
+            replay_units(*eviction_group, tensors_, prompt_seed(sequence, study.seed), &tables, {});
     }
   }
 

@@ -48,7 +48,7 @@ struct CellCaches::State {
   State(trace::Header prompt, CellCachesRequest asked)
       : source(std::move(prompt)), sequence(source), length(asked.length) {
     loop.cells = {std::move(asked.cell)};
-    loop.seed = request.seed = asked.seed;
+    loop.seed = request.seed = prompt_seed(sequence, asked.seed);
     loop.threads = request.threads = asked.threads;
     request.cells = loop.cells;
   }

@@ -115,7 +115,7 @@ class ClosedLoop {
   // Before the answers: cells, streams, caches.
 
   void choose_cells() {
-    request_.seed = asked_.seed;
+    request_.seed = prompt_seed(sequence_, asked_.seed);
     request_.threads = asked_.threads;
     request_.tables = asked_.tables;
     first_.cells.resize(asked_.cells.size());

@@ -15,7 +15,7 @@ namespace kvsim::sim {
 std::vector<AllocatedTokens> allocated_tokens(const trace::Sequence& sequence, const Request& asked,
                                               Progress& progress) {
   Request request = asked;
-  request.seed = asked.seed;
+  request.seed = prompt_seed(sequence, asked.seed);
   Workers workers(request.threads);
   Plan plan = outline(sequence, request);
   AllocationPass allocation_pass(sequence, request, plan);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "sim/base/error.hpp"
+#include "sim/base/rng.hpp"
 #include "sim/feed/lane_budgets.hpp"
 #include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/idle_parts.hpp"
@@ -141,6 +142,14 @@ std::optional<Error> missing_queries(const trace::Sequence& sequence) {
                    std::string(sequence.first_query() < sequence.length()
                                    ? "; or cut at " + std::to_string(sequence.first_query()) + "."
                                    : "."));
+}
+
+std::uint64_t prompt_seed(const trace::Sequence& sequence, std::uint64_t seed) {
+  const std::vector<std::int32_t>& ids = sequence.source().header().token_id;
+  std::uint64_t digest = key_of("prompt");
+  for (std::uint64_t position = 0; position < sequence.prompt_length(); ++position)
+    digest = combine({digest, static_cast<std::uint64_t>(ids[sequence.token(position)])});
+  return combine({seed, digest});
 }
 
 policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,

@@ -57,6 +57,11 @@ struct Plan {
   std::vector<std::optional<PromptSegment>> segments;  ///< [prompt]
 };
 
+/// The seed of what is drawn for a prompt: of the run's seed and the tokens before the cut, so that replay
+/// and a running model draw alike for one prompt, and prompts do not share their luck. Withheld ids are all
+/// the same: of a prompt without ids its length counts.
+std::uint64_t prompt_seed(const trace::Sequence& sequence, std::uint64_t seed);
+
 /// Returns the unit of lanes [first_head, first_head + n_lanes) of a layer, as its policy sees it.
 policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std::uint32_t first_head,
                              std::uint32_t n_lanes, std::uint64_t seed,

@@ -37,7 +37,7 @@ Outcome replay(const trace::Sequence& sequence, const Request& request, Progress
 
 Outcome replay(const trace::Sequence& sequence, const Request& asked, Progress& progress, IdleParts& idle) {
   Request request = asked;
-  request.seed = asked.seed;
+  request.seed = prompt_seed(sequence, asked.seed);
   Workers workers(request.threads);
   const trace::Model& model = sequence.model();
   Plan plan = outline(sequence, request);

@@ -144,8 +144,12 @@ class ImportArrays(CommandTest):
         self.same_run("run.h5", "b.h5", "--policy", "random")
         with h5py.File(self.folder / "b.h5") as file:
             self.assertEqual(file["model/config_json"][...].tobytes(), config.read_bytes())
-        self.makes(self.npz("c.npz", stacked), *self.told, "-o", "c.h5")  # ids are withheld, so not compared
-        self.same_run("run.h5", "c.h5", "--policy", "random")
+        # Without ids there is nothing to compare, and nothing but the seed and the length to draw by.
+        self.makes(self.npz("c.npz", stacked), *self.told, "-o", "c.h5")
+        self.same_run("run.h5", "c.h5")
+        losses = lambda *which: [row["attention_loss"] for row in self.rows(*which, "--policy", "random", "--budget", "25%")]
+        self.assertNotEqual(losses("c.h5"), losses("run.h5"))
+        self.assertNotEqual(losses("c.h5"), losses("c.h5", "--seed", "1"))
 
     def test_sixteen_bits(self):
         bits = arrays_of(self.folder / "bf16.h5", bits=True)

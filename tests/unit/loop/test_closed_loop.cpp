@@ -292,6 +292,25 @@ TEST_CASE("parts that change nothing are told in the loop, and others are not") 
     }
 }
 
+TEST_CASE("prompts do not share their luck, and one prompt has the same in every run") {
+  Place one("llama_rope_llama3"), other("llama_rope_llama3");
+  std::swap(other.prompt.ids.front(), other.prompt.ids.back());
+  REQUIRE(one.prompt.ids != other.prompt.ids);
+  other.trace = other.read();
+  const auto kept = [](Place& place, std::uint64_t seed) {
+    LoopRequest request = Place::request({"random"}, {"6"});
+    request.decisions = true;
+    request.seed = seed;
+    const LoopOutcome outcome = place.run(request, {});
+    std::vector<std::vector<std::int32_t>> out;
+    for (const auto& lane : outcome.cells[0].modes[0].resident_intervals) out.push_back(after_cut(lane));
+    return out;
+  };
+  CHECK(kept(one, 3) == kept(one, 3));
+  CHECK(kept(one, 3) != kept(one, 4));
+  CHECK(kept(one, 3) != kept(other, 3));
+}
+
 TEST_CASE("a cache of the prompt's size loses something once it must evict") {
   Place place("llama_rope_llama3");
   const LoopOutcome outcome = place.run({"random", "streaming_llm"}, {"6"}, {trace::Cut::At::position, 12});

@@ -14,7 +14,8 @@ namespace {
 
 /// The set that the query heads of a lane read, in double precision.
 std::set<Position> slow_choice(const SelectedCache& cache, std::size_t lane, std::size_t group,
-                               std::size_t dim, std::size_t channels, std::size_t local, std::size_t count) {
+                               std::size_t dim, std::size_t channels, std::size_t local, std::size_t count,
+                               bool softmax) {
   const auto q = [&](std::size_t g, std::size_t c) {
     return static_cast<double>(cache.query(cache.position(), c, lane * group + g));
   };
@@ -29,17 +30,22 @@ std::set<Position> slow_choice(const SelectedCache& cache, std::size_t lane, std
   order.resize(channels);
   std::vector<std::pair<double, Position>> scores;
   const auto own = static_cast<Position>(cache.position());
+  const auto logit = [&](Position position, std::size_t g) {
+    double product = 0, chosen = 0, all = 0;
+    for (std::size_t c = 0; c < dim; ++c) all += std::fabs(q(g, c));
+    for (const std::size_t c : order) {
+      product += q(g, c) * static_cast<double>(cache.key(static_cast<std::size_t>(position), c, lane));
+      chosen += std::fabs(q(g, c));
+    }
+    return product / std::sqrt(static_cast<double>(dim) * chosen / all);
+  };
+  std::vector<double> sums(group);
+  for (const Position position : cache.slots())
+    for (std::size_t g = 0; g < group; ++g) sums[g] += std::exp(logit(position, g));
   for (const Position position : cache.slots()) {
     double score = 0;
-    for (std::size_t g = 0; g < group; ++g) {
-      double product = 0, chosen = 0, all = 0;
-      for (std::size_t c = 0; c < dim; ++c) all += std::fabs(q(g, c));
-      for (const std::size_t c : order) {
-        product += q(g, c) * static_cast<double>(cache.key(static_cast<std::size_t>(position), c, lane));
-        chosen += std::fabs(q(g, c));
-      }
-      score += product / std::sqrt(static_cast<double>(dim) * chosen / all);
-    }
+    for (std::size_t g = 0; g < group; ++g)
+      score += softmax ? std::exp(logit(position, g)) / sums[g] : logit(position, g);
     if (own - position <= static_cast<Position>(local)) score = 1e300;
     scores.emplace_back(score, position);
   }
@@ -74,8 +80,10 @@ TEST_CASE("sparq: a worked example", "[sparq]") {
 }
 
 TEST_CASE("sparq: heads that share keys choose together, by a temperature each", "[sparq]") {
-  for (const std::uint64_t seed : {1, 2, 3}) {
-    SelectedCache cache({.selection = "sparq(read=20,channels=5)",
+  for (const std::uint64_t seed : {1, 2, 3, 4}) {
+    const bool softmax = seed % 2 == 0;
+    const std::string scores = softmax ? "" : ",scores=logits";
+    SelectedCache cache({.selection = "sparq(read=20,channels=5" + scores + ")",
                          .prompt = 90,
                          .n_lanes = 2,
                          .dim = 19,
@@ -87,11 +95,32 @@ TEST_CASE("sparq: heads that share keys choose together, by a temperature each",
       if (step >= 20) victims.push_back((victims[0] + 5) % cache.slots().size());
       cache.append(victims);
       for (std::size_t lane = 0; lane < 2; ++lane) {
-        const std::set<Position> expected = slow_choice(cache, lane, 3, 19, 5, 5, 20);
+        const std::set<Position> expected = slow_choice(cache, lane, 3, 19, 5, 5, 20, softmax);
         for (std::size_t g = 0; g < 3; ++g) CHECK(cache.read(lane * 3 + g) == expected);
       }
     }
   }
+}
+
+TEST_CASE("sparq: of two heads, one that is sure decides, as Appendix B adds them up", "[sparq]") {
+  // Logits of the two heads are 20, 0, 12, 0, 0 and 0, 9, 0, 0, 0. Their sums 20, 9, 12 choose the first and
+  // the third; their weights, 1, 0, 0.0003 and 0.0001, 0.9995, 0.0001, the first and the second.
+  SelectedShape shape{
+      .selection = "sparq(read=2,channels=2,local=0)", .prompt = 5, .dim = 2, .group = 2, .length = 6};
+  shape.keys = {20, 0, 0, 9, 12, 0, 0, 0, 0, 0, 0, 0};
+  shape.queries.assign(24, 0);
+  const auto ask = [&](const std::string& selection) {
+    shape.selection = selection;
+    SelectedCache cache(shape);
+    for (std::size_t g = 0; g < 2; ++g) REQUIRE(cache.query(5, g, g) != 0);
+    cache.append();
+    return cache.read();
+  };
+  // Queries of the sixth token: (sqrt 2, 0) and (0, sqrt 2), of which sqrt(2) divides the logits again.
+  for (std::size_t g = 0; g < 2; ++g) shape.queries[(5 * 2 + g) * 2 + g] = std::sqrt(2.0F);
+  CHECK(ask("sparq(read=2,channels=2,local=0)") == std::set<Position>{0, 1, 5});
+  CHECK(ask("sparq(read=2,channels=2,local=0,scores=logits)") == std::set<Position>{0, 2, 5});
+  CHECK(parse_composition("sparq.logits", builtin()).selection->params.word("scores") == "logits");
 }
 
 TEST_CASE("sparq: limits", "[sparq]") {

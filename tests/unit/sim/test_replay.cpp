@@ -7,6 +7,7 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 #include "tests/support/study.hpp"
+#include "traces/format/header_source.hpp"
 
 using namespace kvsim;
 
@@ -67,7 +68,7 @@ void compare(const test::TraceShape& shape, const std::vector<std::string>& budg
         const std::size_t first = layer * shape.kv_heads + head;
         const auto expected =
             test::slow_unit(sequence, composition.eviction, layer, head, n, cell.lanes[first].budget_tokens,
-                            request.seed, request.peak);
+                            sim::prompt_seed(sequence, request.seed), request.peak);
         lanes.insert(lanes.end(), expected.begin(), expected.end());
         for (std::size_t lane = 0; lane < n; ++lane) {
           const sim::LaneOutcome& got = cell.lanes[first + lane];
@@ -110,6 +111,25 @@ void compare(const test::TraceShape& shape, const std::vector<std::string>& budg
 }
 
 }  // namespace
+
+TEST_CASE("what is drawn for a prompt follows from the seed and the tokens before the cut") {
+  trace::Header header = test::random_trace({}).header();
+  const auto seed_of = [&](std::uint64_t seed) {
+    const trace::HeaderSource source(header);
+    return sim::prompt_seed(trace::Sequence(source), seed);
+  };
+  const std::size_t prompt = trace::Sequence(trace::HeaderSource(header)).prompt_length();
+  const std::uint64_t seed = seed_of(3);
+  CHECK(seed_of(4) != seed);
+  header.token_id.back() += 1;  // behind the cut
+  CHECK(seed_of(3) == seed);
+  header.token_id[prompt - 1] += 1;
+  CHECK(seed_of(3) != seed);
+  std::fill(header.token_id.begin(), header.token_id.end(), -1);  // withheld
+  const std::uint64_t withheld = seed_of(3);
+  CHECK(withheld != seed);
+  CHECK(seed_of(4) != withheld);
+}
 
 TEST_CASE("replay agrees with the definitions") {
   compare({}, {"5", "9", "25%", "100%", "28"});

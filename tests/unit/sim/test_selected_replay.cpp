@@ -212,7 +212,7 @@ void compare(const test::TraceShape& shape, const trace::Cut& cut = {}) {
           const sim::LaneOutcome& got = outcome.cells[0].lanes[layer * shape.kv_heads + head];
           const SlowReads expected =
               slow_lane(sequence, request.cells[0].composition.eviction, choice, layer, head,
-                        got.budget_tokens, request.seed);
+                        got.budget_tokens, sim::prompt_seed(sequence, request.seed));
           CAPTURE(eviction, selection, layer, head);
           REQUIRE(got.read);
           CHECK(got.held_at_end == expected.held);

@@ -260,7 +260,7 @@ void compare(const test::TraceShape& shape, const trace::Cut& cut = {}) {
           const sim::LaneOutcome& got = outcome.cells[0].lanes[layer * shape.kv_heads + head];
           const SlowStored expected =
               slow_lane(sequence, composition.eviction, code.keys, code.values, layer, head,
-                        got.budget_tokens, request.seed);
+                        got.budget_tokens, sim::prompt_seed(sequence, request.seed));
           CAPTURE(composition.name, code.text, layer, head);
           REQUIRE(got.stored);
           CHECK(got.held_at_end == expected.held);
