@@ -13,13 +13,13 @@ made=$cache/python-$(sha256sum "$requirements" | cut -c1-16)
 if [ ! -x "$made/bin/python" ]; then
   tools/setup.sh python3-pip
   mkdir -p "$cache"
-  making=$(mktemp -d "$made.XXXXXX")
+  making=$(mktemp -d "$made.  modules=$(sed -E '/^#/d; s/[=<>].*//; s/-/_/g; s/^optimum_/optimum./; s/^mkdocs_material$/material/' "$requirements" | paste -sd,)XXXX")
   trap 'rm -rf "$making"' EXIT
   echo "making $made" >&2
   /usr/bin/python3 -m venv --without-pip "$making"
   /usr/bin/python3 -m pip --python "$making/bin/python" install --quiet --disable-pip-version-check --no-cache-dir --no-compile \
     -r "$requirements" >&2
-  modules=$(sed -E '/^#/d; s/[=<>].*//; s/-/_/g' "$requirements" | sed 's/^optimum_/optimum./' | paste -sd,)
+  modules=$(sed -E '/^#/d; s/[=<>].*//; s/-/_/g; s/^optimum_/optimum./; s/^mkdocs_material$/material/' "$requirements" | paste -sd,)
   "$making/bin/python" -c "import $modules" >&2
   # Scripts in bin/ contain the path of the temporary folder, so they are deleted; the interpreter finds its own path.
   find "$making/bin" -type f -delete

@@ -7,7 +7,7 @@
 
 namespace kvsim::analysis {
 
-/// A column of the rows of `kvsim evaluate` (analysis/loop/README.md).
+/// A column of the rows of `kvsim evaluate` (analysis/README.md).
 struct ClosedMeasure {
   const char* key;
   Better better;

@@ -23,7 +23,7 @@ struct AgreementOptions {
 };
 
 /// Rows by workload, cut and budget: no number is pooled over any of them, but for what a half of the items
-/// chooses, which is chosen over budgets and reported at each. Definitions: analysis/agreement/README.md.
+/// chooses, which is chosen over budgets and reported at each. Definitions: analysis/README.md.
 struct LoopAgreement {
   Records agreement;   ///< a row per budget, open and closed measure: tau-b and signs, over all items
   Records choices;     ///< the open measure that one half of the items chooses, on the other half

@@ -88,13 +88,7 @@ std::vector<Value> row_of(const Source& source, const Check& check) {
 constexpr const char* kHeading = R"(# Published numbers and ours
 
 What papers, logs and READMEs print, and what the cost models of this folder answer to the same question. This page
-is written by
-
-```console
-$ kvsim cost validate --format md -o sim/cost/VALIDATION.md --overwrite
-```
-
-A test compares the page with the command's; another computes every row anew and fails when one does not hold.
+is printed by `kvsim cost validate --format md`. A test fails when a row does not hold.
 
 Every row that claims something is of one class, which follows from where the published number was read and from what
 ours rests on. A row rests on a fit when it changes with what was fitted; machine files say which of their numbers were
@@ -261,9 +255,7 @@ void write_validation_table(std::ostream& out, const policy::Registry& policies)
         out << source.name << ": " << check.quantity << ": published " << printed(check) << ", ours "
             << ours_text(check) << ", expected " << cost::status_name(check.expected) << '\n';
     }
-  out << "\nerrors: mean, absolute, relative; classes and every entry: sim/cost/VALIDATION.md (--format md), "
-         "csv or "
-         "json\n";
+  out << "\nerrors: mean, absolute, relative; classes and every entry: --format md, csv or json\n";
 }
 
 void write_validation_page(std::ostream& out, const policy::Registry& policies) {

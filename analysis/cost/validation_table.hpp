@@ -1,5 +1,5 @@
 #pragma once
-/// Published numbers beside ours: as tidy rows, as a summary, as the page sim/cost/VALIDATION.md.
+/// Published numbers beside ours: as tidy rows, as a summary, as a page.
 #include <iosfwd>
 #include <string>
 

@@ -1,7 +1,7 @@
 #pragma once
 /// Tidy rows of a closed loop: one per item, cell and mode, with what the model answered through the
 /// compressed cache and how far its predictions are from the full cache's. They join with rows of a replay on
-/// policy, params, budget, cut and seed. Columns and formulas: analysis/loop/README.md.
+/// policy, params, budget, cut and seed. Columns and formulas: analysis/README.md.
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 /// One engine that serves requests: continuous batching, first come, first served, with prompts in chunks
-/// (the scheduler of vLLM's V1 engine; README.md says what is left out).
+/// (the scheduler of vLLM's V1 engine; traces/requests/README.md says what is left out).
 #include <algorithm>
 #include <cstdint>
 #include <deque>

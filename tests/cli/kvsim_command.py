@@ -19,14 +19,13 @@ KVSIM = os.path.abspath(sys.argv[1])
 SOURCE = pathlib.Path(sys.argv[2]).resolve()
 
 
-def documented_keys():
-    """Columns of a row, in order, as METRICS.md lists them (a test compares that with the declarations)."""
-    text = (SOURCE / "analysis" / "results" / "METRICS.md").read_text()
-    section = text.split("## The keys of a row")[1].split("\n## ")[0]
-    return re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+def columns_of(command):
+    """The columns that rows of a command are promised to have, in order: names and order are stable."""
+    with open(SOURCE / "tests" / "golden" / "columns.csv", newline="") as file:
+        return [row["key"] for row in csv.DictReader(file) if row["command"] == command]
 
 
-KEYS = documented_keys()
+KEYS = columns_of("replay")
 IDENTITY_KEYS = {"trace", "policy", "params", "budget", "budget_kind", "budget_number", "budget_tokens", "cut", "scope", "layer", "head", "workload", "seed", "step",
                  "role", "instruction_before", "holding"}
 METRIC_KEYS = [key for key in KEYS if key not in IDENTITY_KEYS]  # columns that a cell that did not run lacks

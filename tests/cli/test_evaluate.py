@@ -7,16 +7,10 @@ import re
 
 import h5py
 import kvsim_command
-from kvsim_command import SOURCE, CommandTest
+from kvsim_command import SOURCE, CommandTest, columns_of
 
 MODEL = SOURCE / "traces" / "sample" / "model"
 PROMPT = SOURCE / "traces" / "sample" / "prompts" / "needle-0500-one.txt"
-
-
-def documented_keys():
-    """Columns of kvsim evaluate, in order, as the document lists them."""
-    text = (SOURCE / "analysis" / "loop" / "README.md").read_text().split("## Columns")[1].split("\n## ")[0]
-    return re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
 
 
 class Evaluate(CommandTest):
@@ -33,9 +27,9 @@ class Evaluate(CommandTest):
         text = self.ok(*self.evaluate("--workload", workload, "--format", "csv", *more))
         return list(csv.DictReader(io.StringIO(text)))
 
-    def test_columns_are_those_of_the_document(self):
+    def test_columns_are_those_that_are_promised(self):
         rows = self.rows("--policy", "full", "--budget", "50%", "--mode", "teacher")
-        self.assertEqual(list(rows[0]), documented_keys())
+        self.assertEqual(list(rows[0]), columns_of("evaluate"))
 
     def test_the_full_cache_answers_right_and_differs_in_nothing(self):
         rows = self.rows("--policy", "full", "--policy", "h2o", "--budget", "100%", "--cut", "prompt,question")
@@ -91,7 +85,7 @@ class Evaluate(CommandTest):
         right = {(row["policy"], row["budget"]): 0 for row in csv.DictReader(io.StringIO(text))}
         for row in csv.DictReader(io.StringIO(text)):
             right[row["policy"], row["budget"]] += int(row["right"])
-        document = (SOURCE / "analysis" / "loop" / "README.md").read_text()
+        document = (SOURCE / "analysis" / "README.md").read_text()
         said = re.search(r"`h2o` answers (\d+) of the 8 questions with three quarters of the cache, `keydiff` all (\d+) with a tenth", document)
         self.assertEqual((right["h2o", "75%"], right["keydiff", "10%"]), tuple(map(int, said.groups())))
 
@@ -271,10 +265,7 @@ class Evaluate(CommandTest):
     def test_drift_by_layer(self):
         ask = ["--policy", "h2o", "--policy", "full", "--budget", "25%", "--cut", "question", "--mode", "teacher"]
         by_layer = list(csv.DictReader(io.StringIO(self.ok(*self.evaluate("--workload", "keys.jsonl", *ask, "--per", "layer", "--format", "csv")))))
-        document = (SOURCE / "analysis" / "loop" / "README.md").read_text()
-        said = re.findall(r"^\| `(\w+)` \|", document[document.index("## Rows per layer"):], re.MULTILINE)
-        columns = list(by_layer[0])
-        self.assertEqual(columns[columns.index("positions") + 1:], [*said, "skipped"])
+        self.assertEqual(list(by_layer[0]), columns_of("evaluate --per layer"))
         for answer in self.rows(*ask):
             layers = [row for row in by_layer if (row["item"], row["policy"]) == (answer["item"], answer["policy"])]
             self.assertEqual([row["layer"] for row in layers], ["0", "1", "2", "3"])

@@ -9,7 +9,7 @@ import statistics
 import h5py
 import kvsim_command
 import numpy as np
-from kvsim_command import SOURCE, CommandTest
+from kvsim_command import SOURCE, CommandTest, columns_of
 
 MODEL = SOURCE / "traces" / "sample" / "model"
 LISTS = "lane_ptr", "position", "first_step", "last_step"
@@ -124,9 +124,8 @@ class EvaluateDecisions(CommandTest):
         policies = ["--policy", "h2o", "--policy", "snapkv+pyramid", "--policy", "optimal"]
         answers = self.evaluate(*policies)
         tokens = self.evaluate(*policies, "--per", "token")
-        document = (SOURCE / "analysis" / "loop" / "README.md").read_text()
-        section = document.split("## Rows per token")[1].split("\n## ")[0]
-        said = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+        self.assertEqual(list(tokens[0]), columns_of("evaluate --per token"))
+        said = list(tokens[0])[list(tokens[0]).index("positions") + 1:-1]
         keys = [key for key in tokens[0] if key not in said]
         self.assertEqual([key for key in answers[0] if key in keys], keys)
         for answer in answers:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests kvsim policy: everything registered is listed and explained, and policies/README.md agrees with the code."""
+"""Tests kvsim policy: everything registered is listed and explained, and policies/README.md shows a policy that compiles."""
 import json
 import re
 
@@ -66,10 +66,6 @@ class Policy(CommandTest):
         self.assertIn("Did you mean json", self.fails(2, "policy", "list", "--format", "jsn"))
         self.assertIn("Did you mean list", self.fails(2, "policy", "lst"))
         self.assertIn("POLICY is required", self.fails(2, "policy", "show"))
-
-    def test_readme_table_is_the_command_output(self):
-        self.assertIn(self.ok("policy", "list", "--format", "md"), (SOURCE / "policies" / "README.md").read_text(),
-                      "run tools/python/paste_policies.py PATH/TO/kvsim")
 
     def test_readme_example_is_the_compiled_one(self):
         example = (SOURCE / "tests" / "unit" / "policies" / "example_policy.cpp").read_text()

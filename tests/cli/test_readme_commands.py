@@ -23,10 +23,8 @@ import numpy as np
 import kvsim_command
 from kvsim_command import KVSIM, SOURCE
 
-DOCUMENTS = ["README.md", "traces/format/SCHEMA.md", "traces/capture/README.md", "traces/capture/CAPTURE_YOUR_MODEL.md",
-             "traces/workloads/README.md", "policies/README.md", "sim/replay/README.md", "sim/cost/README.md", "sim/serving/README.md", "sim/prefix/README.md", "sim/prefix/TIERS.md",
-             "sim/cost/examples/llama-3-8b-a100.md", "analysis/README.md", "analysis/results/METRICS.md",
-             "analysis/study/STUDIES.md", "analysis/study/WHICH_POLICY.md", "analysis/study/COMPRESSION_AND_REUSE.md", "analysis/loop/README.md", "analysis/agreement/README.md"]
+DOCUMENTS = ["README.md", "traces/format/SCHEMA.md", "traces/capture/README.md", "traces/workloads/README.md", "traces/requests/README.md",
+             "policies/README.md", "sim/cost/README.md", "analysis/README.md", "analysis/study/STUDIES.md", "analysis/study/WHICH_POLICY.md"]
 
 
 def shown_commands(text):

@@ -195,7 +195,7 @@ class Replay(CommandTest):
             for ours, real in zip(sampled, whole):
                 for key in ("policy", "capacity_tokens", "window", "requests", "prompt_tokens", "ceiling_tokens"):
                     self.assertEqual(ours[key], real[key])
-                # Ten samples are off by 0.011, root mean square (sim/prefix/README.md): three times as much is rare.
+                # Ten samples are off by 0.011, root mean square (traces/requests/README.md): three times as much is rare.
                 self.assertAlmostEqual(float(ours["hit_rate"]), float(real["hit_rate"]), delta=0.033)
             self.assertEqual({row["blocks"] for row in sampled if row["policy"] != "ceiling"}, {""})
             self.assertEqual(sampled[-2:], whole[-2:])

@@ -186,7 +186,7 @@ void add_requests_replay(CLI::App& requests) {
       ->add_option(
           "--sample", options->sample,
           "So large a share of the prompts stands for all: whole subtrees of what they share, chosen\n"
-          "by a hash (how far it is off: sim/prefix/README.md)")
+          "by a hash (how far it is off: traces/requests/README.md)")
       ->capture_default_str()
       ->check(CLI::Range(1e-6, 1.0).description(""))
       ->type_name("SHARE");

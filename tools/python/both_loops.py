@@ -182,7 +182,7 @@ class Page:
         return f"""# What the open loop is worth
 
 A replay measures what a policy's cache loses of a recorded run. Does it say which policy a running model answers best with? Both loops
-run the same policies on the same prompts here, and [`kvsim agreement`](agreement/README.md) compares their orders.
+run the same policies on the same prompts here, and [`kvsim agreement`](README.md#do-both-loops-agree) compares their orders.
 
 ```console
 $ tools/python/both_loops.py build/release/kvsim --runs /tmp/both-loops

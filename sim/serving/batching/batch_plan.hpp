@@ -11,7 +11,7 @@
 
 namespace kvsim::serving {
 
-/// What stands in the rows of a pass over prompts, in the order of README.md.
+/// What stands in the rows of a pass over prompts, in the order of traces/requests/README.md.
 enum class Batching {
   padded,    ///< every prompt has a row, as long as the longest of the batch
   sorted,    ///< the same of requests in order of falling length

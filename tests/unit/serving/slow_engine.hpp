@@ -1,5 +1,5 @@
 #pragma once
-/// The rules of sim/serving/README.md once more, with lists and dictionaries: every token of every sequence
+/// The rules of traces/requests/README.md once more, with lists and dictionaries: every token of every sequence
 /// is looked at in every step, and memory is counted anew each time it is asked for.
 #include <algorithm>
 #include <cmath>
