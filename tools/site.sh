@@ -12,5 +12,5 @@ cmake --preset release -DKVSIM_TESTS=OFF >&2
 cmake --build --preset release --target kvsim >&2
 mkdir -p "$out"
 /usr/bin/python3 tools/site/write_pages.py build/release/kvsim "$out"
-"$python" -m mkdocs build --quiet --strict --config-file "$out/mkdocs.yml"
+NO_MKDOCS_2_WARNING=1 "$python" -m mkdocs build --quiet --strict --config-file "$out/mkdocs.yml"
 echo "$out/html/index.html"
