@@ -8,8 +8,8 @@ out=${1:-build/site}
 
 tools/setup.sh python3-pip
 python=$(tools/python_env.sh tools/site/requirements.txt)
-cmake --preset release -DKVSIM_TESTS=OFF >&2
-cmake --build --preset release --target kvsim >&2
+cmake --preset release -DKVSIM_TESTS=ON >&2
+cmake --build --preset release --target kvsim cost_validation >&2
 mkdir -p "$out"
 /usr/bin/python3 tools/site/write_pages.py build/release/kvsim "$out"
 NO_MKDOCS_2_WARNING=1 "$python" -m mkdocs build --quiet --strict --config-file "$out/mkdocs.yml"

@@ -41,7 +41,6 @@ class Interruptions(CommandTest):
         "export": ["export", "study", "--format", "h5", "-o", "out.h5"],
         "cost": ["cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "h2o", "--prompt-tokens", "8K", "--budget",
                  "5%,10%,15%,20%,25%,30%", "-o", "out.txt", "--plot", "out.svg"],
-        "cost validate": ["cost", "validate", "-o", "out.txt"],
         "requests generate": ["requests", "generate", "--requests", 20000, "-o", "out.jsonl"],
         "requests batch": ["requests", "batch", SOURCE / "traces/sample/requests/mooncake_conversation.jsonl.gz", "--model", "llama-3.1-8b",
                            "--machine", "h100-sxm", "-o", "out.csv"],

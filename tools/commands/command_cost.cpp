@@ -25,7 +25,6 @@ void add_cost_command(CLI::App& app) {
   add_cost_allocators(*command);
   add_cost_break_even(*command);
   add_cost_lists(*command);
-  add_cost_validate(*command);
 }
 
 }  // namespace kvsim::tools

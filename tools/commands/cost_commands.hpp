@@ -11,6 +11,5 @@ void add_cost_allocators(CLI::App& cost);
 void add_cost_break_even(CLI::App& cost);
 /// `models` and `machines`.
 void add_cost_lists(CLI::App& cost);
-void add_cost_validate(CLI::App& cost);
 
 }  // namespace kvsim::tools

@@ -6,8 +6,8 @@
 
 #include "sim/cost/latency.hpp"
 #include "sim/cost/relative_fit.hpp"
-#include "sim/cost/validation/attention_timings.hpp"
-#include "sim/cost/validation/layer_timings.hpp"
+#include "tests/validation/attention_timings.hpp"
+#include "tests/validation/layer_timings.hpp"
 
 namespace kvsim::cost {
 namespace {

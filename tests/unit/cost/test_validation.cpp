@@ -7,7 +7,7 @@
 
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
-#include "sim/cost/validation/entries.hpp"
+#include "tests/validation/entries.hpp"
 
 using namespace kvsim;
 using namespace kvsim::cost;
