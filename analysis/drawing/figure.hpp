@@ -79,6 +79,7 @@ struct Timeline {
 struct Panel {
   std::string title{};
   std::variant<Chart, HeatMap, Timeline> content{};
+  std::string key{};  ///< what the table of the numbers calls it, where that is not the title
 };
 
 /// How wide a figure is in print.

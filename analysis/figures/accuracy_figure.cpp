@@ -4,7 +4,7 @@
 
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/answer_view.hpp"
-#include "analysis/figures/trace_means.hpp"
+#include "analysis/figures/chart_parts.hpp"
 #include "analysis/results/has_column.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/running_mean.hpp"

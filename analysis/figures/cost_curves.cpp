@@ -1,9 +1,10 @@
-// Curves over context, batch or budget, one per policy; many in rows of panels.
+// Costs over context, batch or budget: a curve per policy, many in rows of panels.
 #include <algorithm>
 #include <map>
 
 #include "analysis/drawing/figure_text.hpp"
-#include "analysis/figures/cost_view.hpp"
+#include "analysis/figures/chart_parts.hpp"
+#include "analysis/figures/cost_points.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
@@ -12,9 +13,22 @@ namespace {
 constexpr std::size_t kMostCurves = 8, kMostRows = 4;
 constexpr std::size_t kLongestTitle = 32;  ///< of a panel, three of which stand beside each other
 
-void add_once(std::vector<std::string>& all, const std::string& item) {
-  if (std::find(all.begin(), all.end(), item) == all.end()) all.push_back(item);
-}
+/// A curve per policy over one column.
+struct CostCurves {
+  const char *title = "", *reading = "";
+  const char* x = "";  ///< column
+  double x_unit = 1;
+  Axis axis{};
+  struct Panel {
+    const char *title = "", *y = "";  ///< column
+    const char* label = "";
+    double unit = 1;  ///< of the column, in those shown
+    bool log = false;
+    /// Column a line stands at. Panels without one show only points that fit the machine's memory.
+    const char* limit = "";
+  };
+  std::vector<Panel> panels{};
+};
 
 /// In groups of at most `most`.
 std::vector<std::vector<std::string>> groups_of(const std::vector<std::string>& all, std::size_t most) {
@@ -27,16 +41,17 @@ std::vector<std::vector<std::string>> groups_of(const std::vector<std::string>& 
 }
 
 /// Everything but `shown`.
-std::string others_text(const std::vector<std::string>& all, const std::vector<std::string>& shown) {
-  std::vector<std::string> left;
-  for (const std::string& each : all)
-    if (std::find(shown.begin(), shown.end(), each) == shown.end()) left.push_back(each);
-  return joined(left);
+std::string others_text(std::vector<std::string> all, const std::vector<std::string>& shown) {
+  std::erase_if(all, [&](const std::string& each) { return place_in(shown, each) >= 0; });
+  return joined(all);
 }
 
+/// Of more than eight curves, those that differ in a trait such as the batch stand in rows of panels, a row
+/// for each of its values; what is left beyond eight curves or four rows is in further figures, and each says
+/// what the others show.
 class Curves {
  public:
-  Curves(const CostView& view, const CostCurves& spec) : view_(view), spec_(spec) {
+  Curves(const CostPoints& points, const CostCurves& spec) : points_(points), spec_(spec) {
     if (curves().size() > kMostCurves) choose_facets();
     labels_ = curves();
     facets_ = facets_of(facet_);
@@ -51,8 +66,8 @@ class Curves {
   /// Whether some policy has two values of x with all else equal.
   bool somewhere() const {
     std::map<std::pair<std::string, std::string>, double> first;
-    for (const std::size_t row : view_.rows()) {
-      const auto x = across(row) ? std::nullopt : view_.number(row, spec_.x);
+    for (const std::size_t row : points_.rows()) {
+      const auto x = across(row) ? std::nullopt : points_.number(row, spec_.x);
       if (x && first.emplace(std::pair(facet(row), label(row)), *x).first->second != *x) return true;
     }
     return false;
@@ -61,7 +76,7 @@ class Curves {
   /// One for each group of rows and each group of curves.
   std::vector<Figure> figures() const {
     std::vector<Figure> out;
-    for (const std::vector<std::string>& rows : groups_of(facets_, kMostRows)) {
+    for (const std::vector<std::string>& rows : groups_of(facets_, kMostRows))
       for (const std::vector<std::string>& shown : groups_of(labels_, kMostCurves)) {
         Figure& figure = out.emplace_back();
         for (const std::string& facet : rows)
@@ -70,29 +85,28 @@ class Curves {
         if (facets_.size() > 1) figure.columns = spec_.panels.size();
         figure.remark = remark(rows, shown);
       }
-    }
     return out;
   }
 
  private:
   bool over_budget() const { return std::string_view(spec_.x) == "budget_tokens"; }
 
-  /// A size of its own is no place on an axis of budgets.
-  bool across(std::size_t row) const { return over_budget() && view_.own_size(row); }
+  /// A size of its own is no place on an axis of budgets: it is a dashed line.
+  bool across(std::size_t row) const { return over_budget() && points_.own_size(row); }
 
-  std::string label(std::size_t row) const { return view_.label(row, apart()); }
-  std::string facet(std::size_t row) const { return facet_.empty() ? "" : view_.trait(row, facet_); }
+  std::string label(std::size_t row) const { return points_.label(row, apart()); }
+  std::string facet(std::size_t row) const { return facet_.empty() ? "" : points_.trait(row, facet_); }
 
   std::vector<std::string> curves() const {
     std::vector<std::string> out;
-    for (const std::size_t row : view_.rows()) add_once(out, label(row));
+    for (const std::size_t row : points_.rows()) add_once(out, label(row));
     return out;
   }
 
   std::vector<std::string> facets_of(const std::string& trait) const {
     std::vector<std::string> out;
-    for (const std::size_t row : view_.rows())
-      if (const std::string value = trait.empty() ? "" : view_.trait(row, trait); !value.empty())
+    for (const std::size_t row : points_.rows())
+      if (const std::string value = trait.empty() ? "" : points_.trait(row, trait); !value.empty())
         add_once(out, value);
     if (out.empty()) out.emplace_back();
     return out;
@@ -103,8 +117,8 @@ class Curves {
     std::optional<std::pair<std::size_t, std::size_t>> least;
     std::string best;
     const std::vector<std::string> own = apart();
-    for (const std::string& trait : view_.traits()) {
-      if (std::find(own.begin(), own.end(), trait) != own.end()) continue;
+    for (const std::string& trait : points_.traits()) {
+      if (place_in(own, trait) >= 0) continue;
       facet_ = trait;
       const std::pair cost(curves().size(), facets_of(trait).size());
       if (least && *least <= cost) continue;
@@ -117,23 +131,23 @@ class Curves {
   Panel panel_of(const CostCurves::Panel& asked, const std::string& in,
                  const std::vector<std::string>& shown) const {
     Chart chart{.x = spec_.axis, .y = {.label = asked.label, .log = asked.log}};
-    std::map<std::string, std::size_t> places;
-    for (const std::size_t row : view_.rows()) {
+    for (const std::size_t row : points_.rows()) {
       // What has nothing of the trait, as a size of its own has no budget, stands in every row.
       if (const std::string own = facet(row); !own.empty() && own != in) continue;
       const std::string name = label(row);
-      if (std::find(shown.begin(), shown.end(), name) == shown.end()) continue;
-      const auto y = view_.number(row, asked.y);
-      const auto limit = *asked.limit == '\0' ? std::nullopt : view_.number(row, asked.limit);
+      if (place_in(shown, name) < 0) continue;
+      const auto y = points_.number(row, asked.y);
+      const auto limit = *asked.limit == '\0' ? std::nullopt : points_.number(row, asked.limit);
       if (limit) chart.y.line = *limit * asked.unit;
-      if (!y || (*asked.limit == '\0' && view_.text(row, "fits") == "no")) continue;
-      const auto [found, fresh] = places.emplace(name, chart.series.size());
-      if (fresh) chart.series.push_back(series_of(row, name));
-      add(chart.series[found->second], row, *y * asked.unit);
+      if (!y || (*asked.limit == '\0' && points_.text(row, "fits") == "no")) continue;
+      Series& series = series_named(chart, name);
+      if (across(row))
+        series.weight = Weight::bound;
+      else if (name == points_.text(row, "policy") && labels_.size() <= kMostCurves)
+        series.colour = points_.colour(row);
+      add(series, row, *y * asked.unit);
     }
-    for (Series& series : chart.series)
-      std::sort(series.points.begin(), series.points.end(),
-                [](const Point& a, const Point& b) { return a.x < b.x; });
+    sort_points(chart);
     return {shortened((in.empty() ? "" : in + ": ") + asked.title, kLongestTitle), std::move(chart)};
   }
 
@@ -149,57 +163,98 @@ class Curves {
     return out;
   }
 
-  Series series_of(std::size_t row, const std::string& label) const {
-    Series series{.label = label};
-    if (across(row))
-      series.weight = Weight::bound;
-    else if (label == view_.text(row, "policy") && labels_.size() <= kMostCurves)
-      series.colour = view_.colour(row);
-    return series;
-  }
-
   void add(Series& series, std::size_t row, double y) const {
     if (!across(row)) {
-      series.points.push_back({*view_.number(row, spec_.x) * spec_.x_unit, y, {}, {}});
+      series.points.push_back({*points_.number(row, spec_.x) * spec_.x_unit, y, {}, {}});
       return;
     }
     std::vector<double> places;
-    for (const std::size_t other : view_.rows())
-      if (!across(other)) places.push_back(*view_.number(other, spec_.x) * spec_.x_unit);
+    for (const std::size_t other : points_.rows())
+      if (!across(other)) places.push_back(*points_.number(other, spec_.x) * spec_.x_unit);
     const auto [low, high] = std::minmax_element(places.begin(), places.end());
-    if (low == places.end()) return;
-    series.points = {{*low, y, {}, {}}, {*high, y, {}, {}}};
+    if (low != places.end()) series.points = {{*low, y, {}, {}}, {*high, y, {}, {}}};
   }
 
-  const CostView& view_;
+  const CostPoints& points_;
   const CostCurves& spec_;
   std::string facet_{};  ///< a trait; empty: all curves fit
   std::vector<std::string> labels_{}, facets_{};
 };
 
-}  // namespace
-
-std::vector<Figure> cost_curves(const FigureTables& tables, const FigureChoice& choice,
-                                const CostCurves& spec) {
+/// None when no two points differ in x alone.
+std::vector<Figure> draw(const FigureTables& tables, const FigureChoice& choice, const CostCurves& spec) {
   const Records* costs = tables.find("cost");
   if (costs == nullptr) return {};
-  const CostView view(*costs, choice);
-  const Curves curves(view, spec);
+  const CostPoints points(*costs, choice);
+  const Curves curves(points, spec);
   if (!curves.somewhere()) return {};
   std::vector<Figure> figures = curves.figures();
-  const std::string setting = view.setting(curves.apart());
+  const std::string setting = points.setting(curves.apart());
   for (std::size_t i = 0; i < figures.size(); ++i) {
-    Figure& figure = figures[i];
-    figure.name = spec.figure + (i == 0 ? std::string() : "-" + std::to_string(i + 1));
-    figure.title =
-        spec.title + (setting.empty() ? "" : ": " + setting) +
-        (figures.size() == 1 ? std::string()
-                             : " (" + std::to_string(i + 1) + " of " + std::to_string(figures.size()) + ")");
-    figure.reading = spec.reading;
-    figure.command = plot_command(spec.figure, tables, choice);
-    figure.data = figure_data(figure, {.panel = "panel", .series = "policy", .x = spec.x, .y = "value"});
+    figures[i].title = spec.title + (setting.empty() ? "" : ": " + setting);
+    if (figures.size() > 1)
+      figures[i].title += " (" + std::to_string(i + 1) + " of " + std::to_string(figures.size()) + ")";
+    figures[i].reading = spec.reading;
   }
   return figures;
+}
+
+FigureKind curves_figure(const char* name, const char* summary, const char* needs, const CostCurves& spec) {
+  return {.name = name,
+          .summary = summary,
+          .needs = needs,
+          .draw = [spec](const FigureTables& tables,
+                         const FigureChoice& choice) { return draw(tables, choice, spec); },
+          .table = "cost",
+          .data = {.panel = "panel", .series = "policy", .x = spec.x, .y = "value"}};
+}
+
+}  // namespace
+
+FigureKind cost_context_figure() {
+  return curves_figure(
+      "cost-context", "time to the first token, per token, and memory over the length of the prompt",
+      "rows of kvsim cost estimate with several prompts (--sweep prompt-tokens=...)",
+      {.title = "What a longer prompt costs",
+       .reading =
+           "A curve is a policy, as far as its peak fits the machine, whose memory is the line; lower is "
+           "better in every panel.",
+       .x = "prompt",
+       .x_unit = 1.0 / 1024,
+       .axis = token_axis("prompt"),
+       .panels = {{"first token", "ttft_seconds", "s", 1, true},
+                  {"time per token", "tpot_seconds", "ms", kPerMilli},
+                  {"peak of memory", "peak_bytes", "GiB per device", 1 / kGibibyte, true, "machine_bytes"}}});
+}
+
+FigureKind cost_batch_figure() {
+  return curves_figure(
+      "cost-batch", "throughput, time per token and memory over the batch",
+      "rows of kvsim cost estimate with several batches (--sweep batch=...)",
+      {.title = "What a larger batch brings and costs",
+       .reading =
+           "A curve is a policy, as far as its peak fits the machine, whose memory is the line; throughput "
+           "counts the tokens that all sequences generate, their prefill included.",
+       .x = "batch",
+       .axis = {.label = "batch", .log = true, .at_values = true, .whole = true},
+       .panels = {{"throughput", "tokens_per_second", "tokens/s"},
+                  {"time per token", "tpot_seconds", "ms", kPerMilli},
+                  {"peak of memory", "peak_bytes", "GiB per device", 1 / kGibibyte, true, "machine_bytes"}}});
+}
+
+FigureKind cost_budget_figure() {
+  return curves_figure("cost-budget", "largest batch, throughput and time per token over the budget",
+                       "rows of kvsim cost estimate with several budgets (--sweep budget=...)",
+                       {.title = "What a smaller budget buys",
+                        .reading = "A curve is a policy; a dashed line has a size of its own. The largest "
+                                   "batch is the one whose peak "
+                                   "still fits the machine.",
+                        .x = "budget_tokens",
+                        .x_unit = 1.0 / 1024,
+                        .axis = token_axis("budget per lane"),
+                        .panels = {{"largest batch", "largest_batch", "sequences"},
+                                   {"throughput", "tokens_per_second", "tokens/s"},
+                                   {"time per token", "tpot_seconds", "ms", kPerMilli}}});
 }
 
 }  // namespace kvsim::analysis

@@ -4,7 +4,7 @@
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/paired_differences.hpp"
 #include "analysis/figures/results_view.hpp"
-#include "analysis/figures/trace_means.hpp"
+#include "analysis/figures/chart_parts.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <set>
 
-#include "analysis/figures/layer_tables.hpp"
+#include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/results_view.hpp"
 #include "analysis/results/cuts.hpp"
 #include "analysis/statistics/answer_statistics.hpp"

@@ -39,7 +39,7 @@ class Table {
           {"high", "", "upper end of the interval"}});
     for (const Series& series : chart.series)
       for (const Point& point : series.points)
-        row({panel.title, series.label, place(chart.x, point.x), defined(point.y), defined(point.low),
+        row({name_of(panel), series.label, place(chart.x, point.x), defined(point.y), defined(point.low),
              defined(point.high)});
   }
 
@@ -50,7 +50,7 @@ class Table {
           {keys_.value, "", map.unit}});
     for (std::size_t y = 0; y < map.rows.size(); ++y)
       for (std::size_t x = 0; x < map.rows[y].size(); ++x)
-        row({panel.title, cell(map.y, y, map.rows.size()), cell(map.x, x, map.rows[y].size()),
+        row({name_of(panel), cell(map.y, y, map.rows.size()), cell(map.x, x, map.rows[y].size()),
              defined(map.rows[y][x])});
   }
 
@@ -62,7 +62,7 @@ class Table {
           {"begin", "", timeline.x.label + ", first"},
           {"end", "", timeline.x.label + ", first no longer"}});
     for (const Timeline::Bar& bar : timeline.bars)
-      row({panel.title, timeline.colours[static_cast<std::size_t>(bar.colour)], lowest(timeline.y, bar),
+      row({name_of(panel), timeline.colours[static_cast<std::size_t>(bar.colour)], lowest(timeline.y, bar),
            bar.height, bar.begin, bar.end});
   }
 
@@ -73,6 +73,10 @@ class Table {
     if (!axis.categories.empty()) return axis.categories[i];
     if (!axis.low || !axis.high || count < 2) return axis.low.value_or(0) + static_cast<double>(i);
     return *axis.low + static_cast<double>(i) * (*axis.high - *axis.low) / static_cast<double>(count - 1);
+  }
+
+  static const std::string& name_of(const Panel& panel) {
+    return panel.key.empty() ? panel.title : panel.key;
   }
 
   static Value lowest(const Axis& axis, const Timeline::Bar& bar) {
@@ -127,6 +131,23 @@ const FigureKind& figure_kind(std::string_view name) {
     known.emplace_back(kind.name);
   }
   usage_error("unknown figure '" + std::string(name) + "'", "", suggestion(name, known));
+}
+
+std::vector<Figure> FigureKind::build(const FigureTables& tables, const FigureChoice& asked) const {
+  FigureChoice choice = asked;
+  std::vector<Figure> figures = draw(tables, choice);
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    Figure& figure = figures[i];
+    if (figure.name.empty()) figure.name = i == 0 ? name : name + ('-' + std::to_string(i + 1));
+    if (figure.command.empty()) figure.command = plot_command(name, tables, choice);
+    if (!figure.data.columns.empty()) continue;
+    DataKeys keys = data;
+    if (keys.panel == "cut" && figure.panels.size() == 1) keys.panel.clear();
+    if (keys.y.empty()) keys.y = choice.metric;
+    if (keys.value.empty()) keys.value = choice.metric;
+    figure.data = figure_data(figure, keys);
+  }
+  return figures;
 }
 
 FigureTables tables_at(const FigureTables& tables, const std::string& cut) {

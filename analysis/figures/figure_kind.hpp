@@ -2,6 +2,7 @@
 /// Every figure kvsim draws: `kvsim plot` has a name for each, a report shows all that its tables allow. To
 /// add one: a file that defines its function, and a line in figures.def.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -35,16 +36,29 @@ struct FigureChoice {
   bool wants(const std::string& policy) const;
 };
 
+/// What the columns of Figure::data are called; empty: the column is left out.
+struct DataKeys {
+  std::string panel{};  ///< "cut" is left out where there is one panel
+  std::string series{}, x{};
+  std::string y{}, value{};  ///< of charts and of heat maps; empty: as the metric that is shown
+};
+
+/// The description of a figure: what it is called, what it is made of, how it becomes panels and sentences.
 struct FigureKind {
   const char* name = "";
   const char* summary = "";  ///< one line, for help
-  const char* needs = "";    ///< what must be there, for the message when there is nothing to draw
-  /// The most telling first; none when the tables lack what it needs. Throws Error(usage) with the nearest
-  /// names for a choice the tables do not have.
-  std::vector<Figure> (*build)(const FigureTables& tables, const FigureChoice& choice) = nullptr;
+  std::string needs{};       ///< what must be there, for the message when there is nothing to draw
+  /// The most telling first; none when the tables lack what it needs. What nobody chose and `draw` does, it
+  /// says in the choice, which the command shows. Name, command and numbers may be left to `build`. Throws
+  /// Error(usage) with the nearest names for a choice the tables do not have.
+  std::function<std::vector<Figure>(const FigureTables& tables, FigureChoice& choice)> draw{};
   /// The analysis whose table it shows, where that is not results; `kvsim analyze` makes it.
   const char* table = "";
-  bool compares_cuts = false;  ///< `build` takes results of every cut; of one cut otherwise
+  DataKeys data{};
+  bool compares_cuts = false;  ///< `draw` takes results of every cut; of one cut otherwise
+
+  /// What `draw` makes of the tables, complete.
+  std::vector<Figure> build(const FigureTables& tables, const FigureChoice& choice) const;
 };
 
 /// In the order of a report.
@@ -63,10 +77,6 @@ FigureTables tables_at(const FigureTables& tables, const std::string& cut);
 
 // For builders.
 
-/// What the columns of Figure::data are called; empty: the column is left out.
-struct DataKeys {
-  std::string panel{}, series{}, x{}, y{}, value{};
-};
 /// The numbers of the panels as a table: of charts series, x, y, low, high; of heat maps x, y, value; of
 /// timelines series (what a colour means), y, count, begin, end. Categories by name.
 Records figure_data(const Figure& figure, const DataKeys& keys);

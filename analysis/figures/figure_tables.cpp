@@ -6,7 +6,7 @@
 #include <set>
 
 #include "analysis/agreement/joined_loops.hpp"
-#include "analysis/figures/layer_tables.hpp"
+#include "analysis/figures/chart_parts.hpp"
 #include "analysis/report/reported_study.hpp"
 #include "analysis/results/has_column.hpp"
 #include "analysis/results/reading/column_types.hpp"

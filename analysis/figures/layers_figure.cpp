@@ -4,7 +4,7 @@
 #include <set>
 
 #include "analysis/figures/results_view.hpp"
-#include "analysis/figures/trace_means.hpp"
+#include "analysis/figures/chart_parts.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "sim/base/joined.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "analysis/drawing/figure_text.hpp"
-#include "analysis/figures/trace_means.hpp"
+#include "analysis/figures/chart_parts.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "sim/base/joined.hpp"
 

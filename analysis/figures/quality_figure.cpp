@@ -146,6 +146,7 @@ FigureKind cuts_figure() {
           "prompt,question)",
           build_cuts,
           "",
+          {},
           true};
 }
 

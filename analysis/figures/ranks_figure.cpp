@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "analysis/figures/results_view.hpp"
-#include "analysis/figures/trace_means.hpp"
+#include "analysis/figures/chart_parts.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "analysis/figures/results_view.hpp"
 #include "analysis/figures/step_means.hpp"
-#include "analysis/figures/trace_means.hpp"
+#include "analysis/figures/chart_parts.hpp"
 
 namespace kvsim::analysis {
 namespace {

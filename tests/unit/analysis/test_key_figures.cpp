@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "analysis/drawing/gnuplot_script.hpp"
-#include "analysis/figures/key_figures.hpp"
-#include "analysis/figures/trace_means.hpp"
+#include "analysis/figures/figure_kind.hpp"
+#include "analysis/figures/trace_tables.hpp"
 #include "analysis/kinds/kind.hpp"
 
 using namespace kvsim::analysis;
@@ -30,6 +30,12 @@ const Chart& chart_of(const Figure& figure, std::size_t panel) {
   return std::get<Chart>(figure.panels.at(panel).content);
 }
 
+/// The figure of that name of a table, if there is one.
+std::optional<Figure> drawn(const std::string& name, const Records& table) {
+  const std::vector<Figure> figures = figure_kind(name).build({.tables = {{name, table}}}, {});
+  return figures.empty() ? std::nullopt : std::optional(figures.front());
+}
+
 }  // namespace
 
 TEST_CASE("means over traces: what has no value is left out and said") {
@@ -43,7 +49,7 @@ TEST_CASE("means over traces: what has no value is left out and said") {
   CHECK(means_remark(norms, {"pearson"}) == "Mean over 2 traces. 2 values are undefined and left out.");
   CHECK(means_remark(norms, {"norm_mean"}) == "Mean over 2 traces.");
   CHECK(analyze_command("key-norms", norms) == "kvsim analyze key-norms a b --format csv");
-  const Figure figure = *key_norms_figure(norms);
+  const Figure figure = *drawn("key-norms", norms);
   REQUIRE(figure.panels.size() == 2);
   CHECK(map_of(figure, 0).rows == Cells{{0.125, {}}});
   CHECK(map_of(figure, 1).rows == Cells{{0.25, -0.25}});
@@ -55,7 +61,7 @@ TEST_CASE("lanes are cells: layers down, heads across, gaps where nothing was me
   const auto row = [](std::uint64_t layer, std::uint64_t head, double both) {
     return Row{"run.h5", n(layer), n(head), n(8), n(4), n(4), n(2), both / 4, 0.5};
   };
-  const Figure figure = *persistence_figure(table("persistence", {row(0, 0, 1), row(2, 1, 3)}));
+  const Figure figure = *drawn("persistence", table("persistence", {row(0, 0, 1), row(2, 1, 3)}));
   CHECK(map_of(figure, 0).rows == Cells{{0.25, {}}, {{}, {}}, {{}, 0.75}});
   CHECK(map_of(figure, 1).rows == Cells{{0.5, {}}, {{}, {}}, {{}, 0.5}});
   CHECK(map_of(figure, 0).y.categories.size() == 3);
@@ -65,7 +71,7 @@ TEST_CASE("lanes are cells: layers down, heads across, gaps where nothing was me
 
 TEST_CASE("heads have three maps") {
   const Figure figure =
-      *heads_figure(table("heads", {{"a", n(0), n(0), n(96), 0.5, 0.25, 4.0, 0.75, 12.0, 0.5}}));
+      *drawn("heads", table("heads", {{"a", n(0), n(0), n(96), 0.5, 0.25, 4.0, 0.75, 12.0, 0.5}}));
   REQUIRE(figure.panels.size() == 3);
   CHECK(map_of(figure, 0).rows == Cells{{0.5}});
   CHECK(map_of(figure, 1).rows == Cells{{0.25}});
@@ -76,8 +82,9 @@ TEST_CASE("rankings are rows, lanes columns") {
   const auto row = [](const char* ranking, std::uint64_t head, Value share) {
     return Row{"a", ranking, n(1), n(head), n(100), 7.0, 14.0, std::move(share)};
   };
-  const Figure figure = *ranking_loss_figure(
-      table("ranking-loss", {row("hash", 0, 0.5), row("hash", 1, kNone), row("l2_norm", 1, 0.25)}));
+  const Figure figure =
+      *drawn("ranking-loss",
+             table("ranking-loss", {row("hash", 0, 0.5), row("hash", 1, kNone), row("l2_norm", 1, 0.25)}));
   const HeatMap& map = map_of(figure, 0);
   CHECK(map.y.categories == std::vector<std::string>{"hash", "l2_norm"});
   CHECK(map.x.categories == std::vector<std::string>{"1.0", "1.1"});
@@ -97,7 +104,7 @@ TEST_CASE("cumulative loss: a panel for all layers and one for each of some") {
   add("b", "hash", 1, 0.5);
   add("a", "recency", 0, 1);
   add("a", "recency", 1, 1);
-  const Figure figure = *cumulative_loss_figure(table("cumulative-loss", rows));
+  const Figure figure = *drawn("cumulative-loss", table("cumulative-loss", rows));
   REQUIRE(figure.panels.size() == 3);
   const Chart& all = chart_of(figure, 0);
   REQUIRE(all.series.size() == 3);
@@ -112,7 +119,7 @@ TEST_CASE("cumulative loss: a panel for all layers and one for each of some") {
   CHECK(chart_of(figure, 2).series[0].points[1].y == 0.25);
   SECTION("many layers: first, last and some between") {
     for (std::uint64_t layer = 2; layer < 9; ++layer) add("a", "hash", layer, 1);
-    const Figure deep = *cumulative_loss_figure(table("cumulative-loss", rows));
+    const Figure deep = *drawn("cumulative-loss", table("cumulative-loss", rows));
     std::string titles;
     for (const Panel& panel : deep.panels) titles += panel.title + ", ";
     CHECK(titles == "all layers, layer 0, layer 2, layer 4, layer 6, layer 8, ");
@@ -120,13 +127,13 @@ TEST_CASE("cumulative loss: a panel for all layers and one for each of some") {
   }
   SECTION("an undefined loss is no loss of zero") {
     rows.push_back({"a", "random", n(0), 0.5, kNone, 0.0625});
-    const Chart chart = chart_of(*cumulative_loss_figure(table("cumulative-loss", rows)), 0);
+    const Chart chart = chart_of(*drawn("cumulative-loss", table("cumulative-loss", rows)), 0);
     REQUIRE(chart.series[2].label == "random");
     CHECK(chart.series[2].points.empty());
   }
   SECTION("more than everything is no share") {
     add("a", "random", 0, 3);
-    CHECK_FALSE(chart_of(*cumulative_loss_figure(table("cumulative-loss", rows)), 0).y.percent);
+    CHECK_FALSE(chart_of(*drawn("cumulative-loss", table("cumulative-loss", rows)), 0).y.percent);
   }
 }
 
@@ -134,11 +141,11 @@ TEST_CASE("hash correlation: traces in grey, their mean, noise as a bound") {
   const auto row = [](const char* trace, std::uint64_t bits, Value found, double noise) {
     return Row{trace, kNone, kNone, n(bits), std::move(found), kNone, n(8), n(0), noise, 0.1, kNone};
   };
-  const Figure one = *hash_figure(table("hash", {row("a", 16, 0.25, 0.5), row("a", 8, kNone, 0.25)}));
+  const Figure one = *drawn("hash", table("hash", {row("a", 16, 0.25, 0.5), row("a", 8, kNone, 0.25)}));
   REQUIRE(chart_of(one, 0).series.size() == 2);
   CHECK(chart_of(one, 0).series[0].points.size() == 1);  // a length without a value has no point
   CHECK(chart_of(one, 0).series[1].points[0].x == 8);
-  const Figure two = *hash_figure(table("hash", {row("a", 8, 0.25, 0.5), row("b", 8, 0.75, 0.25)}));
+  const Figure two = *drawn("hash", table("hash", {row("a", 8, 0.25, 0.5), row("b", 8, 0.75, 0.25)}));
   REQUIRE(chart_of(two, 0).series.size() == 4);
   CHECK(chart_of(two, 0).series[0].weight == Weight::faint);
   CHECK(chart_of(two, 0).series[2].points[0].y == 0.5);
@@ -150,8 +157,9 @@ TEST_CASE("hash correlation by layer is a curve per layer, by head a map per len
   const auto row = [](const char* trace, std::uint64_t layer, Value head, std::uint64_t bits, double found) {
     return Row{trace, n(layer), std::move(head), n(bits), found, kNone, n(8), n(0), 0.5, 0.1, kNone};
   };
-  const Figure layers = *hash_figure(table(
-      "hash", {row("a", 0, kNone, 8, 0.25), row("b", 0, kNone, 8, 0.75), row("a", 1, kNone, 8, 0.125)}));
+  const Figure layers =
+      *drawn("hash", table("hash", {row("a", 0, kNone, 8, 0.25), row("b", 0, kNone, 8, 0.75),
+                                    row("a", 1, kNone, 8, 0.125)}));
   const Chart& chart = chart_of(layers, 0);
   REQUIRE(chart.series.size() == 3);
   CHECK(chart.series[0].label == "layer 0");
@@ -159,8 +167,8 @@ TEST_CASE("hash correlation by layer is a curve per layer, by head a map per len
   CHECK(chart.series[1].points[0].y == 0.125);
   CHECK(chart.series[2].weight == Weight::bound);
   const Figure heads =
-      *hash_figure(table("hash", {row("a", 0, n(0), 8, 0.25), row("b", 0, n(0), 8, 0.75),
-                                  row("a", 1, n(1), 8, 0.125), row("a", 1, n(1), 16, 0.0625)}));
+      *drawn("hash", table("hash", {row("a", 0, n(0), 8, 0.25), row("b", 0, n(0), 8, 0.75),
+                                    row("a", 1, n(1), 8, 0.125), row("a", 1, n(1), 16, 0.0625)}));
   REQUIRE(heads.panels.size() == 2);
   CHECK(heads.panels[0].title == "8 bits");
   const auto& map = std::get<HeatMap>(heads.panels[0].content);
@@ -170,13 +178,13 @@ TEST_CASE("hash correlation by layer is a curve per layer, by head a map per len
 }
 
 TEST_CASE("empty tables have no figure; every other can be drawn") {
-  CHECK_FALSE(hash_figure(table("hash", {})));
-  CHECK_FALSE(heads_figure(table("heads", {})));
-  CHECK_FALSE(persistence_figure(table("persistence", {})));
-  CHECK_FALSE(key_norms_figure(table("key-norms", {})));
-  CHECK_FALSE(ranking_loss_figure(table("ranking-loss", {})));
-  CHECK_FALSE(cumulative_loss_figure(table("cumulative-loss", {})));
+  CHECK_FALSE(drawn("hash", table("hash", {})));
+  CHECK_FALSE(drawn("heads", table("heads", {})));
+  CHECK_FALSE(drawn("persistence", table("persistence", {})));
+  CHECK_FALSE(drawn("key-norms", table("key-norms", {})));
+  CHECK_FALSE(drawn("ranking-loss", table("ranking-loss", {})));
+  CHECK_FALSE(drawn("cumulative-loss", table("cumulative-loss", {})));
   const Figure nothing =
-      *key_norms_figure(table("key-norms", {{"a", n(0), n(0), kNone, kNone, kNone, kNone, kNone}}));
+      *drawn("key-norms", table("key-norms", {{"a", n(0), n(0), kNone, kNone, kNone, kNone, kNone}}));
   CHECK_FALSE(gnuplot_script(nothing).empty());
 }

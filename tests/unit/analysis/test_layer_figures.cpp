@@ -1,7 +1,7 @@
 // Figures of layers, from tables written out here.
 #include <catch2/catch.hpp>
 
-#include "analysis/figures/layer_figures.hpp"
+#include "analysis/figures/figure_kind.hpp"
 #include "analysis/kinds/kind.hpp"
 
 using namespace kvsim::analysis;
@@ -37,6 +37,25 @@ void add_retention(Records& to, const std::string& trace, std::uint64_t layers, 
     to.rows.push_back({trace, layer, std::uint64_t{8}, share(8), 2 * r, 2 * r / 3, -0.25});
     to.rows.push_back({trace, layer, most, 1.0, 1.0, 0.1, -0.125});
   }
+}
+
+/// The figure of that name of a table, if there is one.
+std::optional<Figure> drawn(const char* name, FigureTables tables) {
+  std::vector<Figure> figures = figure_kind(name).build(tables, {});
+  return figures.empty() ? std::nullopt : std::optional(figures.front());
+}
+
+std::optional<Figure> importance_map(const Records& table) {
+  return drawn("importance", {.tables = {{"importance", table}}});
+}
+std::optional<Figure> retention_curves(const Records& table) {
+  return drawn("retention", {.tables = {{"retention", table}}});
+}
+std::optional<Figure> retention_by_layer(const Records& sizes, const Records& retention) {
+  return drawn("retention-layers", {.tables = {{"retention-size", sizes}, {"retention", retention}}});
+}
+std::optional<Figure> allocation_by_layer(const Records& table) {
+  return drawn("allocation", {.tables = {{"allocation", table}}});
 }
 
 }  // namespace
