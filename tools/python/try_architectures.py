@@ -80,7 +80,7 @@ def outcome(family, folder):
     try:
         given = traced_call(tiny(family), path)
     except TraceError as error:
-        return "refused: " + str(error).splitlines()[0]
+        return "refused: " + str(error).splitlines()[0].removeprefix(f"{family}ForCausalLM: ")
     with h5py.File(path) as file:
         worst = max(np.abs(attended(file, layer) - given[layer]).max() for layer in range(len(given)))
     if worst > TOLERANCE:
@@ -88,8 +88,12 @@ def outcome(family, folder):
     return "recorded"
 
 
-def row(family, folder):
-    return f"| `{family}ForCausalLM` | {outcome(family, folder)} |\n"
+def table(folder):
+    """A row for each outcome, with the families (FAMILYForCausalLM) that have it."""
+    rows = {}
+    for family in FAMILIES:
+        rows.setdefault(outcome(family, folder), []).append(family)
+    return "| what the hook does | architectures |\n|---|---|\n" + "".join(f"| {said} | {', '.join(rows[said])} |\n" for said in rows)
 
 
 def main(arguments):
@@ -98,11 +102,11 @@ def main(arguments):
         return 2
     transformers.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory() as folder:
-        table = "| architecture | what the hook does |\n|---|---|\n" + "".join(row(family, folder) for family in FAMILIES)
-    print(table, end="")
+        shown = table(folder)
+    print(shown, end="")
     if arguments:
         before, rest = README.read_text().split(BEGIN)
-        README.write_text(before + BEGIN + table + END + rest.split(END, 1)[1])
+        README.write_text(before + BEGIN + shown + END + rest.split(END, 1)[1])
     return 0
 
 
