@@ -181,14 +181,10 @@ class Requests(CommandTest):
         self.assertIn("block-tokens", self.fails(3, "requests", "info", name, "--block-tokens", 16))
         self.assertIn("cannot be opened", self.fails(3, "requests", "info", "none.jsonl"))
 
-    def test_the_readme_lists_formats_and_settings(self):
+    def test_the_readme_lists_formats(self):
         formats = self.ok("requests", "--help").split("Formats:\n")[1]
         for line in formats.strip().splitlines():
             self.assertIn(f"| `{line.split()[0]}` |", README)
-        settings = self.ok("requests", "generate", "--help").split("Settings of --shape:\n")[1]
-        for line in settings.strip().splitlines():
-            name, fallback = line.split()[:2]
-            self.assertIn(f"| `{name}` | {fallback} |", README)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ struct GenerateOptions {
   ParamValues shape{};       ///< of shape_params(); empty: their defaults
 };
 
-/// Lengths, numbers and popularities: declared once, for help, checks and README.md.
+/// Lengths, numbers and popularities: declared once, for help and checks.
 const std::vector<ParamSpec>& shape_params();
 /// "chat_turns=8,spread=0.5"; what is not named has its default. Throws Error(usage).
 ParamValues parse_shape(std::string_view text);
