@@ -126,9 +126,9 @@ class WhatIsRead(CommandTest):
         retrieval, a2ats = "retrieval(read=4%,sinks=4,recent=32,queries=500)", "a2ats(read=4%,centres=128,rounds=10)"
         sparq, few, many = "sparq(read=4%,channels=16)", "double_sparsity(read=4%,dense=0)", "double_sparsity(read=4%,group_factor=4,dense=0)"
         methods = [name for name in self.page.read.names[1:] if "read=4%" in name and not name.startswith(("top_", "recent_", "random_"))]
-        # Little evidence is lost for few bytes by these two alone, and least of all by sparq.
+        # Little evidence is lost for few bytes by these two alone, and least of all by sparq and a2ats.
         self.assertEqual({name for name in methods if sample("read_bytes", name) < 0.1 and sample("evidence_loss", name) < 0.1}, {rocket, pq})
-        self.assertEqual(min(methods, key=lambda name: sample("evidence_loss", name)), sparq)
+        self.assertEqual(set(sorted(methods, key=lambda name: sample("evidence_loss", name))[:2]), {sparq, a2ats})
         # Recall does not say what is found.
         self.assertEqual(max(methods, key=lambda name: sample("read_recall", name)), retrieval)
         self.assertGreater(sample("evidence_loss", retrieval), 0.4)
@@ -136,8 +136,7 @@ class WhatIsRead(CommandTest):
         self.assertGreater(sample("evidence_loss", recent), 0.99)
         # Codes find what keys have in common; pages and components find needles that are like nothing else.
         for name in pq, a2ats:
-            self.assertLess(sample("evidence_loss", name), 0.2)
-            self.assertGreater(needles("evidence_loss", name), 0.8)
+            self.assertGreater(needles("evidence_loss", name), 10 * sample("evidence_loss", name))
         for name in sparq, "quest(read=4%,page=4,dense=0)":
             self.assertLess(needles("evidence_loss", name), 0.01)
         self.assertGreater(needles("evidence_loss", rocket), 0.8)
@@ -186,9 +185,11 @@ class WhatIsRead(CommandTest):
         prompt, text, same_kind, own = moved("read_recall", "double_sparsity")
         self.assertLess(max(abs(recall - prompt) for recall in (text, same_kind, own)), 0.01)
         prompt, text, same_kind, own = moved("evidence_loss", "a2ats")
-        self.assertAlmostEqual(prompt, own, places=2)
-        self.assertGreater(same_kind, 1.5 * prompt)
-        self.assertGreater(text, 3 * prompt)
+        self.assertGreater(same_kind, 1.5 * own)
+        self.assertGreater(text, 3 * own)
+        self.assertGreater(own, 5 * prompt)
+        by_prompt, *_, by_own = moved("read_recall", "a2ats")
+        self.assertAlmostEqual(by_prompt, by_own, places=2)
         turns = {name: by_turn(talks) for name, talks in self.page.turns.items()}
         self.assertEqual({name for name, right in turns.items() if right == [16] * 4},
                          {"full"} | {name for name in turns if name.startswith(("full+quest", "full+sparq", "full+pqcache", "full+rocketkv"))})
