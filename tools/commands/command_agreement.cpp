@@ -83,53 +83,53 @@ void run_agreement(const Options& options) {
 
 }  // namespace
 
-void add_agreement_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
+void add_agreement_command(Command app) {
+  Command command = app.add_subcommand(
       "agreement", "Whether replays order policies as the answers of the running model do");
-  command->footer(kExamples);
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
   analysis::AgreementOptions& agreement = options->agreement;
   command
-      ->add_option("FILE", options->files,
-                   "Rows of both loops in any order (csv, json, jsonl or HDF5), or the folder of a study")
-      ->required();
-  command->add_option("--table", options->table, "Which table")
-      ->capture_default_str()
-      ->type_name("agreement|choices|thresholds");
-  command->add_option("--open", options->open, "Comma list of measures of the replay (default: all)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("LIST");
+      .add_option("FILE", options->files,
+                  "Rows of both loops in any order (csv, json, jsonl or HDF5), or the folder of a study")
+      .required();
+  command.add_option("--table", options->table, "Which table")
+      .capture_default_str()
+      .type_name("agreement|choices|thresholds");
+  command.add_option("--open", options->open, "Comma list of measures of the replay (default: all)")
+      .delimiter(',')
+      .allow_extra_args(false)
+      .type_name("LIST");
   command
-      ->add_option("--closed", agreement.closed,
-                   "Comma list of measures of the closed loop (default: right,kl,same_top,log_p)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("LIST");
+      .add_option("--closed", agreement.closed,
+                  "Comma list of measures of the closed loop (default: right,kl,same_top,log_p)")
+      .delimiter(',')
+      .allow_extra_args(false)
+      .type_name("LIST");
   command
-      ->add_option("--least-full", agreement.least_full,
-                   "Share of a workload's items that the full cache must answer; 0 ranks every workload")
-      ->capture_default_str()
-      ->type_name("SHARE");
+      .add_option("--least-full", agreement.least_full,
+                  "Share of a workload's items that the full cache must answer; 0 ranks every workload")
+      .capture_default_str()
+      .type_name("SHARE");
   command
-      ->add_option("--kept", agreement.kept,
-                   "Of the full cache's accuracy, the share that counts as kept (thresholds)")
-      ->capture_default_str()
-      ->type_name("SHARE");
+      .add_option("--kept", agreement.kept,
+                  "Of the full cache's accuracy, the share that counts as kept (thresholds)")
+      .capture_default_str()
+      .type_name("SHARE");
   command
-      ->add_option("--trusted", agreement.trusted,
-                   "Of the policies within a threshold, the share that must keep it where it is chosen")
-      ->capture_default_str()
-      ->type_name("SHARE");
-  command->add_option("--resamples", agreement.resamples, "Of the bootstrap over items")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--seed", agreement.seed, "Of the bootstrap")->capture_default_str()->type_name("N");
-  command->add_option("--confidence", agreement.confidence, "Of intervals")
-      ->capture_default_str()
-      ->type_name("SHARE");
-  add_output_options(*command, *options);
-  command->callback([options] { run_agreement(*options); });
+      .add_option("--trusted", agreement.trusted,
+                  "Of the policies within a threshold, the share that must keep it where it is chosen")
+      .capture_default_str()
+      .type_name("SHARE");
+  command.add_option("--resamples", agreement.resamples, "Of the bootstrap over items")
+      .capture_default_str()
+      .type_name("N");
+  command.add_option("--seed", agreement.seed, "Of the bootstrap").capture_default_str().type_name("N");
+  command.add_option("--confidence", agreement.confidence, "Of intervals")
+      .capture_default_str()
+      .type_name("SHARE");
+  add_output_options(command, *options);
+  command.callback([options] { run_agreement(*options); });
 }
 
 }  // namespace kvsim::tools

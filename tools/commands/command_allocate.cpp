@@ -92,39 +92,39 @@ void run_allocate(const Options& options) {
 
 }  // namespace
 
-void add_allocate_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("allocate", "Average what an allocation decides over recorded runs");
-  command->footer(kExamples);
+void add_allocate_command(Command app) {
+  Command command = app.add_subcommand("allocate", "Average what an allocation decides over recorded runs");
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("TRACE", options->files, "Traces of one model")->required();
-  command->add_option("--policy", options->policy, "eviction+allocation, or a preset (kvsim policy list)")
-      ->required()
-      ->type_name("POLICY");
+  command.add_option("TRACE", options->files, "Traces of one model").required();
+  command.add_option("--policy", options->policy, "eviction+allocation, or a preset (kvsim policy list)")
+      .required()
+      .type_name("POLICY");
   command
-      ->add_option("--budget", options->budget,
-                   "Tokens per lane (128), share of the prompt (25%), bytes (64MiB)")
-      ->required()
-      ->type_name("BUDGET");
+      .add_option("--budget", options->budget,
+                  "Tokens per lane (128), share of the prompt (25%), bytes (64MiB)")
+      .required()
+      .type_name("BUDGET");
   command
-      ->add_option("--sample", options->sample,
-                   "Share of the traces that is looked at, at least one, drawn by --seed")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str()
-      ->type_name("SHARE");
-  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
-  command->add_option("--cut", options->cut, kCutHelp)->capture_default_str()->type_name("CUT");
-  command->add_option("-o,--output", options->output, "The shares go to this file instead of standard output")
-      ->type_name("FILE");
-  command->add_option("--threads", options->threads, "Never changes a result (default: all)")
-      ->check(CLI::Range(1U, 4096U))
-      ->type_name("N");
-  command->add_option("--seed", options->seed, "Of the sample and of random policies")
-      ->check(whole_number())
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
-  command->add_flag("--quiet", options->quiet, "No progress on standard error");
-  command->callback([options] { run_allocate(*options); });
+      .add_option("--sample", options->sample,
+                  "Share of the traces that is looked at, at least one, drawn by --seed")
+      .check(between(0.0, 1.0))
+      .capture_default_str()
+      .type_name("SHARE");
+  command.add_option("--sequence", options->sequence, kSequenceHelp).type_name("N|all");
+  command.add_option("--cut", options->cut, kCutHelp).capture_default_str().type_name("CUT");
+  command.add_option("-o,--output", options->output, "The shares go to this file instead of standard output")
+      .type_name("FILE");
+  command.add_option("--threads", options->threads, "Never changes a result (default: all)")
+      .check(between(1U, 4096U))
+      .type_name("N");
+  command.add_option("--seed", options->seed, "Of the sample and of random policies")
+      .check(whole_number())
+      .capture_default_str()
+      .type_name("N");
+  command.add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  command.add_flag("--quiet", options->quiet, "No progress on standard error");
+  command.callback([options] { run_allocate(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -86,36 +86,36 @@ void run_kind(const analysis::Kind& kind, const Options& options) {
   output.commit(document);
 }
 
-void add_kind(CLI::App& analyze, const analysis::Kind& kind) {
-  CLI::App* command = analyze.add_subcommand(kind.name, kind.summary);
+void add_kind(Command analyze, const analysis::Kind& kind) {
+  Command command = analyze.add_subcommand(kind.name, kind.summary);
   const auto options = std::make_shared<Options>();
   options->values.resize(kind.settings.size());
-  command->footer(std::string("Examples:\n  kvsim analyze ") + kind.name + " run.h5\n  kvsim analyze " +
-                  kind.name + " a.h5 b.h5 -o " + kind.name + ".csv\n\nSource: " + kind.source + "\n");
-  command->add_option("TRACE", options->files, "Traces; results come in this order")->required();
+  command.footer(std::string("Examples:\n  kvsim analyze ") + kind.name + " run.h5\n  kvsim analyze " +
+                 kind.name + " a.h5 b.h5 -o " + kind.name + ".csv\n\nSource: " + kind.source + "\n");
+  command.add_option("TRACE", options->files, "Traces; results come in this order").required();
   for (std::size_t i = 0; i < kind.settings.size(); ++i) {
     const ParamSpec& param = kind.settings[i];
     options->values[i] = param.fallback;
-    command->add_option("--" + param.name, options->values[i], help_of(param))
-        ->type_name(type_name(param))
-        ->default_str(param.fallback);
+    command.add_option("--" + param.name, options->values[i], help_of(param))
+        .type_name(type_name(param))
+        .default_str(param.fallback);
   }
-  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
-  add_output_options(*command, *options);
-  command->add_option("--threads", options->threads, "Never changes a result (default: all)")
-      ->check(CLI::Range(1U, 4096U))
-      ->type_name("N");
-  command->add_flag("--quiet", options->quiet, "No progress on standard error");
-  command->callback([options, &kind] { run_kind(kind, *options); });
+  command.add_option("--sequence", options->sequence, kSequenceHelp).type_name("N|all");
+  add_output_options(command, *options);
+  command.add_option("--threads", options->threads, "Never changes a result (default: all)")
+      .check(between(1U, 4096U))
+      .type_name("N");
+  command.add_flag("--quiet", options->quiet, "No progress on standard error");
+  command.callback([options, &kind] { run_kind(kind, *options); });
 }
 
 }  // namespace
 
-void add_analyze_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("analyze", "What recorded runs show, without replaying a policy");
-  command->footer(kExamples);
-  command->require_subcommand(1);
-  for (const analysis::Kind& kind : analysis::kinds()) add_kind(*command, kind);
+void add_analyze_command(Command app) {
+  Command command = app.add_subcommand("analyze", "What recorded runs show, without replaying a policy");
+  command.footer(kExamples);
+  command.require_subcommand(1);
+  for (const analysis::Kind& kind : analysis::kinds()) add_kind(command, kind);
 }
 
 }  // namespace kvsim::tools

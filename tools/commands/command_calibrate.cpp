@@ -89,22 +89,22 @@ void run_calibrate(const Options& options) {
 
 }  // namespace
 
-void add_calibrate_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
+void add_calibrate_command(Command app) {
+  Command command = app.add_subcommand(
       "calibrate", "Measure on recorded runs what a representation or a selection needs on others");
-  command->footer(std::string(kExamples) + "\nThese are calibrated: " + listed(calibrated_names()) +
-                  ".\nReplay and evaluate refuse to test a file on the runs that it was measured on.\n");
+  command.footer(std::string(kExamples) + "\nThese are calibrated: " + listed(calibrated_names()) +
+                 ".\nReplay and evaluate refuse to test a file on the runs that it was measured on.\n");
   const auto options = std::make_shared<Options>();
-  command->add_option("CODEC", options->codec, "A calibrated representation or selection, without file=")
-      ->required()
-      ->type_name("CODEC");
-  command->add_option("TRACE", options->files, "Traces of one model, of other texts than will be tested")
-      ->required();
-  command->add_option("-o,--output", options->output, "HDF5 file to write")->required()->type_name("FILE");
-  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing output file");
-  command->add_flag("--quiet", options->quiet, "No progress on standard error");
-  command->callback([options] { run_calibrate(*options); });
+  command.add_option("CODEC", options->codec, "A calibrated representation or selection, without file=")
+      .required()
+      .type_name("CODEC");
+  command.add_option("TRACE", options->files, "Traces of one model, of other texts than will be tested")
+      .required();
+  command.add_option("-o,--output", options->output, "HDF5 file to write").required().type_name("FILE");
+  command.add_option("--sequence", options->sequence, kSequenceHelp).type_name("N|all");
+  command.add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  command.add_flag("--quiet", options->quiet, "No progress on standard error");
+  command.callback([options] { run_calibrate(*options); });
 }
 
 }  // namespace kvsim::tools

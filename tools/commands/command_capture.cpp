@@ -7,9 +7,9 @@
 #include "sim/base/byte_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/help_text.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/mistaken_files.hpp"
+#include "tools/requests/option_groups.hpp"
 #include "tools/requests/option_numbers.hpp"
 #include "tools/requests/output_options.hpp"
 #include "traces/capture/capture.hpp"
@@ -81,116 +81,115 @@ void run_capture_command(Options& options) {
 
 }  // namespace
 
-void add_capture_command(CLI::App& app) {
-  CLI::App* command =
+void add_capture_command(Command app) {
+  Command command =
       app.add_subcommand("capture", "Run a model on a prompt and record its keys, values and queries");
-  command->footer(kExamples);
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
   capture::CaptureOptions& capture = options->capture;
   command
-      ->add_option(
+      .add_option(
           "--model", capture.model_dir,
           "Folder with config.json and safetensors: llama, mistral, phi3, qwen2 or qwen3;\nor a GGUF file")
-      ->required()
-      ->type_name("DIR");
-  CLI::Option* prompt = command
-                            ->add_option("--prompt", capture.prompt_file,
-                                         "UTF-8 text, taken as it is, or a workload; - is standard input")
-                            ->type_name("FILE");
+      .required()
+      .type_name("DIR");
+  Option prompt = command
+                      .add_option("--prompt", capture.prompt_file,
+                                  "UTF-8 text, taken as it is, or a workload; - is standard input")
+                      .type_name("FILE");
   command
-      ->add_option("--tokens", capture.tokens_file,
-                   "Token ids instead of text: a JSON array, or separated by white space; nothing is added")
-      ->type_name("FILE")
-      ->excludes(prompt);
+      .add_option("--tokens", capture.tokens_file,
+                  "Token ids instead of text: a JSON array, or separated by white space; nothing is added")
+      .type_name("FILE")
+      .excludes(prompt);
   command
-      ->add_option("--workload", capture.workload_file,
-                   "A prompt of kvsim workload, RULER or LongBench (JSON Lines); its parts become\n"
-                   "flags of the trace's tokens")
-      ->type_name("FILE")
-      ->excludes(prompt)
-      ->excludes("--tokens");
-  command->add_flag("--chat", capture.chat,
-                    "Put the prompt into the model's chat template: as a user's message, or as the\n"
-                    "conversation that it is, [{\"role\": \"user\", \"content\": ...}, ...]");
-  command->add_option("--item", capture.item, "Which one of the workload, if it holds several")
-      ->type_name("ID");
-  CLI::Option* new_tokens =
-      command->add_option("--max-new-tokens", capture.max_new_tokens, "Generate at most this many")
-          ->transform(token_count())
-          ->type_name("N")
-          ->capture_default_str();
-  CLI::Option* temperature =
-      command
-          ->add_option("--temperature", capture.sampling.temperature,
-                       "Divides the logits before a token is drawn; 0: the likeliest token")
-          ->type_name("T")
-          ->capture_default_str();
+      .add_option("--workload", capture.workload_file,
+                  "A prompt of kvsim workload, RULER or LongBench (JSON Lines); its parts become\n"
+                  "flags of the trace's tokens")
+      .type_name("FILE")
+      .excludes(prompt)
+      .excludes("--tokens");
+  command.add_flag("--chat", capture.chat,
+                   "Put the prompt into the model's chat template: as a user's message, or as the\n"
+                   "conversation that it is, [{\"role\": \"user\", \"content\": ...}, ...]");
+  command.add_option("--item", capture.item, "Which one of the workload, if it holds several")
+      .type_name("ID");
+  Option new_tokens =
+      command.add_option("--max-new-tokens", capture.max_new_tokens, "Generate at most this many")
+          .transform(token_count())
+          .type_name("N")
+          .capture_default_str();
+  Option temperature = command
+                           .add_option("--temperature", capture.sampling.temperature,
+                                       "Divides the logits before a token is drawn; 0: the likeliest token")
+                           .type_name("T")
+                           .capture_default_str();
   command
-      ->add_option("--top-k", capture.sampling.top_k, "Draw from the K likeliest tokens (default: from all)")
-      ->check(whole_number())
-      ->type_name("K");
+      .add_option("--top-k", capture.sampling.top_k, "Draw from the K likeliest tokens (default: from all)")
+      .check(whole_number())
+      .type_name("K");
   command
-      ->add_option("--top-p", capture.sampling.top_p,
-                   "Then from the fewest of them that hold this share of the probability (default: 1)")
-      ->type_name("P");
-  command->add_option("--seed", capture.sampling.seed, "Of the draws, of tokens and of queries (default: 0)")
-      ->check(whole_number())
-      ->type_name("S");
+      .add_option("--top-p", capture.sampling.top_p,
+                  "Then from the fewest of them that hold this share of the probability (default: 1)")
+      .type_name("P");
+  command.add_option("--seed", capture.sampling.seed, "Of the draws, of tokens and of queries (default: 0)")
+      .check(whole_number())
+      .type_name("S");
   command
-      ->add_option("--answer-tokens", capture.given_file,
-                   "Token ids to go on with after the prompt instead of generating: another engine's answer")
-      ->type_name("FILE")
-      ->excludes(new_tokens)
-      ->excludes(temperature);
-  command->add_flag("--ignore-eos", capture.ignore_eos, "Generate on past an end-of-text token");
+      .add_option("--answer-tokens", capture.given_file,
+                  "Token ids to go on with after the prompt instead of generating: another engine's answer")
+      .type_name("FILE")
+      .excludes(new_tokens)
+      .excludes(temperature);
+  command.add_flag("--ignore-eos", capture.ignore_eos, "Generate on past an end-of-text token");
   command
-      ->add_option("--queries", options->queries,
-                   "Prompt queries to store: all | window:W (the last W) | sample:K (K of the others, spread "
-                   "evenly) | window:W,sample:K; generated tokens always have theirs. Unless all are, column "
-                   "statistics are stored, too")
-      ->capture_default_str();
-  command->add_flag("--column-statistics", capture.column_statistics,
-                    "Store the attention that each prompt key received from all prompt queries, in sum");
+      .add_option("--queries", options->queries,
+                  "Prompt queries to store: all | window:W (the last W) | sample:K (K of the others, spread "
+                  "evenly) | window:W,sample:K; generated tokens always have theirs. Unless all are, column "
+                  "statistics are stored, too")
+      .capture_default_str();
+  command.add_flag("--column-statistics", capture.column_statistics,
+                   "Store the attention that each prompt key received from all prompt queries, in sum");
   command
-      ->add_option("--attention", options->attention,
-                   "Attention rows to store: none | window:W | full; queries and keys can recompute them")
-      ->capture_default_str();
-  command->add_flag("--output-weights", capture.output_weights,
-                    "Store each layer's attention output projection too, as the checkpoint has it");
+      .add_option("--attention", options->attention,
+                  "Attention rows to store: none | window:W | full; queries and keys can recompute them")
+      .capture_default_str();
+  command.add_flag("--output-weights", capture.output_weights,
+                   "Store each layer's attention output projection too, as the checkpoint has it");
   command
-      ->add_option("--elem", capture.elem,
-                   "Type of stored queries, keys and values, and of the cache: auto | f32 | bf16 | f16")
-      ->capture_default_str();
+      .add_option("--elem", capture.elem,
+                  "Type of stored queries, keys and values, and of the cache: auto | f32 | bf16 | f16")
+      .capture_default_str();
   command
-      ->add_option("--deflate", capture.deflate,
-                   "Level of lossless compression, 1 to 9: fewer bytes on disk, slower to write and to read")
-      ->check(CLI::Range(0u, 9u).description(""))
-      ->type_name("LEVEL");
-  command->add_option("--prefill-chunk", capture.prefill_chunk, "Prompt tokens per pass")
-      ->transform(token_count())
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--device", capture.device, "Where the model runs: cpu | cuda | cuda:N")
-      ->capture_default_str();
+      .add_option("--deflate", capture.deflate,
+                  "Level of lossless compression, 1 to 9: fewer bytes on disk, slower to write and to read")
+      .check(between(0u, 9u))
+      .type_name("LEVEL");
+  command.add_option("--prefill-chunk", capture.prefill_chunk, "Prompt tokens per pass")
+      .transform(token_count())
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--device", capture.device, "Where the model runs: cpu | cuda | cuda:N")
+      .capture_default_str();
   command
-      ->add_option(
+      .add_option(
           "--compute", capture.compute,
           "Arithmetic: auto | f32 | bf16; auto is bf16 for a bf16 checkpoint on a CUDA device, else f32")
-      ->capture_default_str();
-  command->add_option("--threads", capture.threads, "Never changes a result (default: all)")
-      ->check(CLI::Range(1U, 1024U))
-      ->type_name("N");
-  command->add_option("-o,--output", capture.output, "The trace")->required()->type_name("FILE");
-  command->add_flag("--overwrite", capture.overwrite, "Replace an existing trace");
-  command->add_flag("--quiet", options->quiet, "No progress");
+      .capture_default_str();
+  command.add_option("--threads", capture.threads, "Never changes a result (default: all)")
+      .check(between(1U, 1024U))
+      .type_name("N");
+  command.add_option("-o,--output", capture.output, "The trace").required().type_name("FILE");
+  command.add_flag("--overwrite", capture.overwrite, "Replace an existing trace");
+  command.add_flag("--quiet", options->quiet, "No progress");
   group_options(
-      *command, "Generated text",
+      command, "Generated text",
       {"--max-new-tokens", "--temperature", "--top-k", "--top-p", "--answer-tokens", "--ignore-eos"});
   group_options(
-      *command, "What is stored",
+      command, "What is stored",
       {"--queries", "--column-statistics", "--attention", "--output-weights", "--elem", "--deflate"});
-  group_options(*command, "Run", {"--prefill-chunk", "--device", "--compute"});
-  command->callback([options] { run_capture_command(*options); });
+  group_options(command, "Run", {"--prefill-chunk", "--device", "--compute"});
+  command.callback([options] { run_capture_command(*options); });
 }
 
 }  // namespace kvsim::tools

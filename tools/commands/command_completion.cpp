@@ -11,15 +11,15 @@
 
 namespace kvsim::tools {
 
-void add_completion_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("completion", "Print a script that completes commands in a shell");
-  command->footer(
+void add_completion_command(Command app) {
+  Command command = app.add_subcommand("completion", "Print a script that completes commands in a shell");
+  command.footer(
       "Examples:\n  source <(kvsim completion bash)\n"
       "  kvsim completion zsh > ~/.zfunc/_kvsim    # a folder of $fpath\n\n"
       "`cmake --install` puts both in place.\n");
   const auto shell = std::make_shared<std::string>();
-  command->add_option("SHELL", *shell, "bash or zsh")->required()->type_name("bash|zsh");
-  command->callback([shell, &app] {
+  command.add_option("SHELL", *shell, "bash or zsh").required().type_name("bash|zsh");
+  command.callback([shell, app] {
     if (*shell != "bash" && *shell != "zsh")
       usage_error("unknown shell '" + *shell + "'", "kvsim completion", suggestion(*shell, {"bash", "zsh"}));
     front_end().results() << (*shell == "bash" ? bash_completion(app) : zsh_completion(app));

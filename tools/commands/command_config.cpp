@@ -72,15 +72,15 @@ void write_reference(const OutputOptions& options) {
 
 }  // namespace
 
-void add_config_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("config", "What the file of a study may say");
-  command->footer(kExamples);
-  command->require_subcommand(1);
-  CLI::App* page = command->add_subcommand("reference", "Every field of STUDY.json, with its default");
-  page->footer(kExamples);
+void add_config_command(Command app) {
+  Command command = app.add_subcommand("config", "What the file of a study may say");
+  command.footer(kExamples);
+  command.require_subcommand(1);
+  Command page = command.add_subcommand("reference", "Every field of STUDY.json, with its default");
+  page.footer(kExamples);
   const auto options = std::make_shared<OutputOptions>();
-  add_output_options(*page, *options);
-  page->callback([options] { write_reference(*options); });
+  add_output_options(page, *options);
+  page.callback([options] { write_reference(*options); });
 }
 
 }  // namespace kvsim::tools

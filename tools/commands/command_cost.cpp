@@ -14,17 +14,17 @@ constexpr const char* kExamples = R"(Examples:
 
 }  // namespace
 
-void add_cost_command(CLI::App& app) {
-  CLI::App* command =
+void add_cost_command(Command app) {
+  Command command =
       app.add_subcommand("cost", "Bytes and seconds of policies that serve a model on a machine");
-  command->footer(kExamples);
-  command->require_subcommand(1);
-  add_cost_estimate(*command);
-  add_cost_fit(*command);
-  add_cost_calibrate(*command);
-  add_cost_allocators(*command);
-  add_cost_break_even(*command);
-  add_cost_lists(*command);
+  command.footer(kExamples);
+  command.require_subcommand(1);
+  add_cost_estimate(command);
+  add_cost_fit(command);
+  add_cost_calibrate(command);
+  add_cost_allocators(command);
+  add_cost_break_even(command);
+  add_cost_lists(command);
 }
 
 }  // namespace kvsim::tools

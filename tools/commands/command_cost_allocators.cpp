@@ -130,27 +130,27 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_cost_allocators(CLI::App& cost) {
-  CLI::App* command = cost.add_subcommand(
+void add_cost_allocators(Command cost) {
+  Command command = cost.add_subcommand(
       "allocators", "What ways to give out cache memory leave unused, for requests of given lengths");
-  command->footer(
+  command.footer(
       "Examples:\n  kvsim cost allocators requests.csv --model opt-13b --machine a100-40-sxm --page 16\n");
   const auto options = std::make_shared<Options>();
   command
-      ->add_option("FILE", options->requests,
-                   "csv with columns prompt and generated, in tokens, in order of arrival")
-      ->required();
-  command->add_option("--model", options->model, "As of kvsim cost estimate")->required()->type_name("MODEL");
-  command->add_option("--machine", options->machine, "As of kvsim cost estimate")
-      ->required()
-      ->type_name("MACHINE");
-  command->add_option("--page", options->page, "Tokens per page")->capture_default_str()->type_name("N");
+      .add_option("FILE", options->requests,
+                  "csv with columns prompt and generated, in tokens, in order of arrival")
+      .required();
+  command.add_option("--model", options->model, "As of kvsim cost estimate").required().type_name("MODEL");
+  command.add_option("--machine", options->machine, "As of kvsim cost estimate")
+      .required()
+      .type_name("MACHINE");
+  command.add_option("--page", options->page, "Tokens per page").capture_default_str().type_name("N");
   command
-      ->add_option("--max-tokens", options->max_tokens,
-                   "What a static cache reserves per request (default: the model's context)")
-      ->type_name("TOKENS");
-  add_output_options(*command, *options);
-  command->callback([options] { run(*options); });
+      .add_option("--max-tokens", options->max_tokens,
+                  "What a static cache reserves per request (default: the model's context)")
+      .type_name("TOKENS");
+  add_output_options(command, *options);
+  command.callback([options] { run(*options); });
 }
 
 }  // namespace kvsim::tools

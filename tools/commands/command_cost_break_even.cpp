@@ -64,27 +64,27 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_cost_break_even(CLI::App& cost) {
-  CLI::App* command = cost.add_subcommand(
+void add_cost_break_even(Command cost) {
+  Command command = cost.add_subcommand(
       "break-even", "From which depth on loading a prefix from host memory or an SSD beats computing it");
-  command->footer(R"(Examples:
+  command.footer(R"(Examples:
   kvsim cost break-even --model llama-3.1-8b --machine a100-80-sxm,h100-sxm --depth 1K..128K:x2
   kvsim cost break-even --model llama-3.1-70b --machine h100-sxm --tensor-parallel 4 --host-kv fp16 --ssd-kv fp8 --ssd-link 7GB/s,100us
 )");
   const auto options = std::make_shared<Options>();
   const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
-    return command->add_option(name, value, help)->type_name(type);
+    return command.add_option(name, value, help).type_name(type);
   };
-  add("--model", options->models, "Comma list, as of kvsim cost estimate", "LIST")->required();
-  add("--machine", options->machines, "Comma list, as of kvsim cost estimate", "LIST")->required();
+  add("--model", options->models, "Comma list, as of kvsim cost estimate", "LIST").required();
+  add("--machine", options->machines, "Comma list, as of kvsim cost estimate", "LIST").required();
   add("--depth", options->depths, "Comma list of the prefix's lengths, or ranges", "TOKENS")
-      ->capture_default_str();
-  add("--block", options->block, "Tokens that are stored together", "TOKENS")->capture_default_str();
+      .capture_default_str();
+  add("--block", options->block, "Tokens that are stored together", "TOKENS").capture_default_str();
   add("--suffix", options->suffix, "Tokens behind the prefix, which are computed in any case", "TOKENS")
-      ->capture_default_str();
-  add_tier_options(*command, options->tiers);
-  add_output_options(*command, *options);
-  command->callback([options] { run(*options); });
+      .capture_default_str();
+  add_tier_options(command, options->tiers);
+  add_output_options(command, *options);
+  command.callback([options] { run(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -155,24 +155,24 @@ void run(const Options& request) {
 
 }  // namespace
 
-void add_cost_calibrate(CLI::App& cost) {
-  CLI::App* command =
+void add_cost_calibrate(Command cost) {
+  Command command =
       cost.add_subcommand("calibrate", "Fit a machine's ceilings to the times in traces recorded on it");
-  command->footer(kExamples);
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("TRACE", options->traces, "Traces recorded on the machine")->required();
+  command.add_option("TRACE", options->traces, "Traces recorded on the machine").required();
   command
-      ->add_option("--machine", options->machine,
-                   "Datasheet to start from: a name (kvsim cost machines) or a file")
-      ->type_name("MACHINE");
-  const auto add = [](CLI::Option* option) { option->group("Results"); };
-  add(command->add_option("-o,--output", options->output, "The machine file, as --machine takes it")
-          ->type_name("FILE"));
-  add(command->add_flag("--overwrite", options->overwrite, "Replace an existing output file"));
-  add(command->add_option("--format", options->format, "What ceilings and errors are printed as")
-          ->capture_default_str()
-          ->type_name("table|csv|json|jsonl|md"));
-  command->callback([options] { run(*options); });
+      .add_option("--machine", options->machine,
+                  "Datasheet to start from: a name (kvsim cost machines) or a file")
+      .type_name("MACHINE");
+  const auto add = [](Option option) { option.group("Results"); };
+  add(command.add_option("-o,--output", options->output, "The machine file, as --machine takes it")
+          .type_name("FILE"));
+  add(command.add_flag("--overwrite", options->overwrite, "Replace an existing output file"));
+  add(command.add_option("--format", options->format, "What ceilings and errors are printed as")
+          .capture_default_str()
+          .type_name("table|csv|json|jsonl|md"));
+  command.callback([options] { run(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -142,60 +142,57 @@ void run_ruled(const Options& options) {
 }
 
 /// A sweep would silently take the place of what its option says. Budgets add up.
-void refuse_said_twice(const CLI::App& command, const Options& options) {
+void refuse_said_twice(Command command, const Options& options) {
   for (const std::string axis : {"prompt-tokens", "generate", "batch"})
-    if (!command.get_option("--" + axis)->empty() && !swept(options, axis).empty())
+    if (!command.option("--" + axis).empty() && !swept(options, axis).empty())
       usage_error("is swept too", "--" + axis, "Say it once: the sweep may list its value.");
 }
 
 /// What is asked of it.
-void add_question_options(CLI::App& command, Options& options) {
+void add_question_options(Command command, Options& options) {
   command
       .add_option("--trace", options.trace,
                   "Replay the policies on this run: what each lane held is what is priced, and prompt\n"
                   "and generated tokens are the run's; the model is its own unless --model names one of\n"
                   "the same shape")
-      ->type_name("FILE");
+      .type_name("FILE");
   command
       .add_option("--sequence", options.sequence,
                   "Of a trace with several: which one, from 0 (default: the first)")
-      ->needs("--trace")
-      ->type_name("N");
-  command.add_option("--cut", options.cut, kCutHelp)
-      ->capture_default_str()
-      ->needs("--trace")
-      ->type_name("CUT");
+      .needs("--trace")
+      .type_name("N");
+  command.add_option("--cut", options.cut, kCutHelp).capture_default_str().needs("--trace").type_name("CUT");
   command
       .add_option("--sweep", options.sweep,
                   "Every value with every other: prompt-tokens=8K,32K batch=1..64:x2 generate=64,256\n"
                   "budget=5%..50%:+5% (..:xF multiplies, ..:+S adds)")
-      ->type_name("AXIS=LIST");
+      .type_name("AXIS=LIST");
   command
       .add_option("--plot", options.plot,
                   "Draw the figures that the rows allow into this folder, or the first of them as a\n"
                   ".svg, .png or .pdf (kvsim plot draws any of them from csv)")
-      ->type_name("DIR|FILE");
+      .type_name("DIR|FILE");
 }
 
-void run(const CLI::App& command, const Options& options) {
+void run(Command command, const Options& options) {
   check_cost_output(options);
-  if (!command.get_option("--plot")->empty()) check_plot_place(options.plot, options.overwrite);
+  if (!command.option("--plot").empty()) check_plot_place(options.plot, options.overwrite);
   refuse_said_twice(command, options);
   if (options.trace.empty()) return run_ruled(options);
   for (const char* fixed : {"--prompt-tokens", "--generate"})
-    if (!command.get_option(fixed)->empty()) usage_error("is the trace's", fixed, "Ask without --trace.");
+    if (!command.option(fixed).empty()) usage_error("is the trace's", fixed, "Ask without --trace.");
   run_traced(options);
 }
 
 }  // namespace
 
-void add_cost_estimate(CLI::App& cost) {
-  CLI::App* command = cost.add_subcommand("estimate", "What policies take: bytes by class, seconds by class");
-  command->footer(kExamples);
+void add_cost_estimate(Command cost) {
+  Command command = cost.add_subcommand("estimate", "What policies take: bytes by class, seconds by class");
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
-  add_question_options(*command, *options);
-  add_cost_options(*command, *options);
-  command->callback([options, command] { run(*command, *options); });
+  add_question_options(command, *options);
+  add_cost_options(command, *options);
+  command.callback([options, command] { run(command, *options); });
 }
 
 }  // namespace kvsim::tools

@@ -43,18 +43,18 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_cost_fit(CLI::App& cost) {
-  CLI::App* command = cost.add_subcommand("fit", "The largest budget and batch within limits");
-  command->footer(kExamples);
+void add_cost_fit(Command cost) {
+  Command command = cost.add_subcommand("fit", "The largest budget and batch within limits");
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
   const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
-    command->add_option(name, value, help)->type_name(type)->group("Limits");
+    command.add_option(name, value, help).type_name(type).group("Limits");
   };
   add("--memory", options->limits.memory, "Bytes on the device: 80GiB (default: the machine's)", "SIZE");
   add("--ttft", options->limits.first_token, "Time to the first token: 2s", "TIME");
   add("--tpot", options->limits.per_token, "Time per generated token: 50ms", "TIME");
-  add_cost_options(*command, *options);
-  command->callback([options] { run(*options); });
+  add_cost_options(command, *options);
+  command.callback([options] { run(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -148,16 +148,16 @@ void write_machine_table(std::ostream& out, const std::vector<std::string>& name
 
 using Names = std::vector<std::string>;
 
-void add_list(CLI::App& cost, const char* name, const char* help, const char* type,
+void add_list(Command cost, const char* name, const char* help, const char* type,
               analysis::Records (*records)(const Names&), void (*write)(std::ostream&, const Names&)) {
-  CLI::App* list = cost.add_subcommand(name, help);
+  Command list = cost.add_subcommand(name, help);
   const std::string command = std::string("  kvsim cost ") + name;
-  list->footer("Examples:\n" + command + '\n' + command + " -o " + name + ".csv\n");
+  list.footer("Examples:\n" + command + '\n' + command + " -o " + name + ".csv\n");
   const auto options = std::make_shared<OutputOptions>();
   const auto names = std::make_shared<Names>();
-  list->add_option(type, *names, "These only, names or files (default: all that are known)");
-  add_output_options(*list, *options);
-  list->callback([=] {
+  list.add_option(type, *names, "These only, names or files (default: all that are known)");
+  add_output_options(list, *options);
+  list.callback([=] {
     commit_costs(*options, false,
                  {.analysis = std::string("cost ") + name,
                   .traces = {},
@@ -168,7 +168,7 @@ void add_list(CLI::App& cost, const char* name, const char* help, const char* ty
 
 }  // namespace
 
-void add_cost_lists(CLI::App& cost) {
+void add_cost_lists(Command cost) {
   add_list(cost, "models", "Models known by name, and where their numbers come from", "MODEL", model_records,
            write_model_table);
   add_list(cost, "machines", "Machines known by name, and where their numbers come from", "MACHINE",

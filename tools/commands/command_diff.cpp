@@ -91,33 +91,32 @@ void run_diff(const Options& options) {
 
 }  // namespace
 
-void add_diff_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("diff", "What two results, or two traces, say differently");
-  command->footer(kExamples);
+void add_diff_command(Command app) {
+  Command command = app.add_subcommand("diff", "What two results, or two traces, say differently");
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
+  command.add_option("A", options->a, "Results (csv, json, jsonl or HDF5), the folder of a study, or a trace")
+      .required();
+  command.add_option("B", options->b, "What they are compared with").required();
   command
-      ->add_option("A", options->a, "Results (csv, json, jsonl or HDF5), the folder of a study, or a trace")
-      ->required();
-  command->add_option("B", options->b, "What they are compared with")->required();
+      .add_option("--tolerance", options->tolerance,
+                  "Results: absolute up to 1, relative above: what counts as the same (default: 0).\n"
+                  "Traces: relative error of a tensor (default: by its elements, see below)")
+      .check(between(0.0, 1.0))
+      .type_name("T");
   command
-      ->add_option("--tolerance", options->tolerance,
-                   "Results: absolute up to 1, relative above: what counts as the same (default: 0).\n"
-                   "Traces: relative error of a tensor (default: by its elements, see below)")
-      ->check(CLI::Range(0.0, 1.0))
-      ->type_name("T");
+      .add_option("--row-tolerance", options->row_tolerance,
+                  "Traces: relative error of one row of a head (default: 16 T)")
+      .check(between(0.0, 2.0))
+      .type_name("R");
   command
-      ->add_option("--row-tolerance", options->row_tolerance,
-                   "Traces: relative error of one row of a head (default: 16 T)")
-      ->check(CLI::Range(0.0, 2.0))
-      ->type_name("R");
-  command
-      ->add_option("--per", options->per,
-                   "Traces: a row per tensor, its worst layer (all), or per tensor and layer (layer)")
-      ->check(CLI::IsMember({"all", "layer"}))
-      ->capture_default_str();
-  add_output_options(*command, *options);
-  command->add_flag("--quiet", options->quiet, "No progress on standard error");
-  command->callback([options] { run_diff(*options); });
+      .add_option("--per", options->per,
+                  "Traces: a row per tensor, its worst layer (all), or per tensor and layer (layer)")
+      .check(one_of({"all", "layer"}))
+      .capture_default_str();
+  add_output_options(command, *options);
+  command.add_flag("--quiet", options->quiet, "No progress on standard error");
+  command.callback([options] { run_diff(*options); });
 }
 
 }  // namespace kvsim::tools

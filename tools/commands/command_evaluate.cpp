@@ -18,10 +18,10 @@
 #include "tools/commands/command.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/help_text.hpp"
 #include "tools/printing/note.hpp"
 #include "tools/requests/chosen_sequences.hpp"
 #include "tools/requests/mistaken_files.hpp"
+#include "tools/requests/option_groups.hpp"
 #include "tools/requests/option_numbers.hpp"
 #include "tools/requests/output_options.hpp"
 #include "traces/capture/chat_prompt.hpp"
@@ -295,146 +295,145 @@ void run_evaluate(const Options& options) {
 
 }  // namespace
 
-void add_evaluate_command(CLI::App& app) {
-  CLI::App* command =
+void add_evaluate_command(Command app) {
+  Command command =
       app.add_subcommand("evaluate", "Let the model answer through the compressed cache, policy by policy");
-  command->footer(kExamples);
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
   analysis::EvaluationOptions& evaluation = options->evaluation;
   command
-      ->add_option("--model", options->model,
-                   "Folder with config.json, safetensors and a tokenizer, or a GGUF file")
-      ->required()
-      ->type_name("DIR");
+      .add_option("--model", options->model,
+                  "Folder with config.json, safetensors and a tokenizer, or a GGUF file")
+      .required()
+      .type_name("DIR");
   command
-      ->add_option("--workload", options->workload,
-                   "Prompts with answers (kvsim workload, RULER, LongBench); all are answered")
-      ->type_name("FILE");
-  command->add_option("--item", options->item, "Only this one of the workload")->type_name("ID");
-  command->add_flag("--chat", options->chat,
-                    "Put prompts into the model's chat template, as kvsim capture does");
-  command->add_option("--prompt", options->prompt, "One prompt instead: UTF-8 text")->type_name("FILE");
-  command->add_option("--answer", options->answer, "What its answer must begin with, with its leading space")
-      ->type_name("TEXT");
-  command->add_option("--policy", options->policies, "As of kvsim replay; oracles need a recorded run")
-      ->required()
-      ->allow_extra_args(false)
-      ->type_name("POLICY");
-  command->add_option("--budget", options->budgets, "As of kvsim replay: 128, 25%, 64MiB")
-      ->required()
-      ->allow_extra_args(false)
-      ->type_name("LIST");
+      .add_option("--workload", options->workload,
+                  "Prompts with answers (kvsim workload, RULER, LongBench); all are answered")
+      .type_name("FILE");
+  command.add_option("--item", options->item, "Only this one of the workload").type_name("ID");
+  command.add_flag("--chat", options->chat,
+                   "Put prompts into the model's chat template, as kvsim capture does");
+  command.add_option("--prompt", options->prompt, "One prompt instead: UTF-8 text").type_name("FILE");
+  command.add_option("--answer", options->answer, "What its answer must begin with, with its leading space")
+      .type_name("TEXT");
+  command.add_option("--policy", options->policies, "As of kvsim replay; oracles need a recorded run")
+      .required()
+      .allow_extra_args(false)
+      .type_name("POLICY");
+  command.add_option("--budget", options->budgets, "As of kvsim replay: 128, 25%, 64MiB")
+      .required()
+      .allow_extra_args(false)
+      .type_name("LIST");
   command
-      ->add_option(
+      .add_option(
           "--trace", options->trace,
           "A recorded run of this model instead: its prompt and answer, turns of a chat, questions of\n"
           "a tree")
-      ->type_name("TRACE");
-  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N");
+      .type_name("TRACE");
+  command.add_option("--sequence", options->sequence, kSequenceHelp).type_name("N");
   command
-      ->add_option(
-          "--cut", options->cut,
-          "Where the prompt ends for policies; what follows is fed through the compressed cache:\n"
-          "prompt (the question is known), question (it is not), or a number of tokens; a comma list")
-      ->capture_default_str()
-      ->type_name("LIST");
+      .add_option("--cut", options->cut,
+                  "Where the prompt ends for policies; what follows is fed through the compressed cache:\n"
+                  "prompt (the question is known), question (it is not), or a number of tokens; a comma list")
+      .capture_default_str()
+      .type_name("LIST");
   command
-      ->add_option("--mode", options->mode,
-                   "teacher (all caches are fed the same tokens), greedy (each generates its own), both")
-      ->type_name("both|teacher|greedy")
-      ->capture_default_str();
+      .add_option("--mode", options->mode,
+                  "teacher (all caches are fed the same tokens), greedy (each generates its own), both")
+      .type_name("both|teacher|greedy")
+      .capture_default_str();
   command
-      ->add_option(
+      .add_option(
           "--force", options->force,
           "Tokens of teacher mode: answer (the expected one, where there is one) or full (what the full\n"
           "cache generates)")
-      ->type_name("answer|full")
-      ->capture_default_str();
+      .type_name("answer|full")
+      .capture_default_str();
   command
-      ->add_option(
+      .add_option(
           "--turns", options->turns,
           "Questions about one context (kinds turns, conversation): requests (they leave no trace for\n"
           "each other), golden (each follows the earlier ones and their expected answers) or own (...\n"
           "and what the cell answered itself)")
-      ->type_name("requests|golden|own")
-      ->capture_default_str();
+      .type_name("requests|golden|own")
+      .capture_default_str();
   command
-      ->add_option(
+      .add_option(
           "--prefill", options->prefill,
           "dense (the prompt is processed once, with full attention) or chunked:N (through the cache,\n"
           "which is cut after every N tokens)")
-      ->type_name("dense|chunked:N")
-      ->capture_default_str();
-  command->add_option("--profile", options->profile,
-                      "dense: an allocation that measures the prompt does so in a pass of its own where the\n"
-                      "cache is cut while the prompt arrives");
+      .type_name("dense|chunked:N")
+      .capture_default_str();
+  command.add_option("--profile", options->profile,
+                     "dense: an allocation that measures the prompt does so in a pass of its own where the\n"
+                     "cache is cut while the prompt arrives");
   command
-      ->add_option("--positions", options->positions,
-                   "Rotary positions of keys: text, cache-step (counted in the cache at every step, as\n"
-                   "StreamingLLM does) or cache-once (counted in the cache at the cut, as FINCH does)")
-      ->type_name("text|cache-step|cache-once")
-      ->capture_default_str();
-  command->add_flag(
+      .add_option("--positions", options->positions,
+                  "Rotary positions of keys: text, cache-step (counted in the cache at every step, as\n"
+                  "StreamingLLM does) or cache-once (counted in the cache at the cut, as FINCH does)")
+      .type_name("text|cache-step|cache-once")
+      .capture_default_str();
+  command.add_flag(
       "--losses", evaluation.losses,
       "Losses beside answers: what kvsim replay says of the full cache's run on the same tokens");
   command
-      ->add_option("--max-new-tokens", options->max_new_tokens,
-                   "Tokens to generate (default: those of the longest expected answer, 32 more where it may\n"
-                   "stand within a sentence, at least 8)")
-      ->transform(token_count())
-      ->type_name("N");
-  command->add_option("--elem", evaluation.elem, "Type of the cache")
-      ->type_name("auto|f32|bf16|f16")
-      ->capture_default_str();
-  command->add_option("--prefill-chunk", evaluation.prefill_chunk, "Prompt tokens per pass")
-      ->transform(token_count())
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
-      ->capture_default_str()
-      ->type_name("N");
+      .add_option("--max-new-tokens", options->max_new_tokens,
+                  "Tokens to generate (default: those of the longest expected answer, 32 more where it may\n"
+                  "stand within a sentence, at least 8)")
+      .transform(token_count())
+      .type_name("N");
+  command.add_option("--elem", evaluation.elem, "Type of the cache")
+      .type_name("auto|f32|bf16|f16")
+      .capture_default_str();
+  command.add_option("--prefill-chunk", evaluation.prefill_chunk, "Prompt tokens per pass")
+      .transform(token_count())
+      .check(between(std::uint64_t{1}, std::uint64_t{1} << 31))
+      .capture_default_str()
+      .type_name("N");
   command
-      ->add_option("--least-full", options->least_full,
-                   "Share of a workload's questions that the full cache must answer: below, policies are\n"
-                   "listed as asked, not best first")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str()
-      ->type_name("SHARE");
+      .add_option("--least-full", options->least_full,
+                  "Share of a workload's questions that the full cache must answer: below, policies are\n"
+                  "listed as asked, not best first")
+      .check(between(0.0, 1.0))
+      .capture_default_str()
+      .type_name("SHARE");
   command
-      ->add_option("--answered", options->answered,
-                   "Answer prompts of each workload until the full cache has answered N of its questions,\n"
-                   "over which kept is a share; 0: answer all")
-      ->check(whole_number())
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--seed", evaluation.seed, "Of random policies")
-      ->check(whole_number())
-      ->capture_default_str()
-      ->type_name("N");
+      .add_option("--answered", options->answered,
+                  "Answer prompts of each workload until the full cache has answered N of its questions,\n"
+                  "over which kept is a share; 0: answer all")
+      .check(whole_number())
+      .capture_default_str()
+      .type_name("N");
+  command.add_option("--seed", evaluation.seed, "Of random policies")
+      .check(whole_number())
+      .capture_default_str()
+      .type_name("N");
   command
-      ->add_option("--per", options->per,
-                   "A row per: answer, token of each answer (log p, KL, rank), or layer (drift of the state)")
-      ->capture_default_str()
-      ->type_name("answer|token|layer");
-  add_output_options(*command, *options);
+      .add_option("--per", options->per,
+                  "A row per: answer, token of each answer (log p, KL, rank), or layer (drift of the state)")
+      .capture_default_str()
+      .type_name("answer|token|layer");
+  add_output_options(command, *options);
   command
-      ->add_option("--decisions", options->decisions,
-                   "Store which positions each lane held, and when, as HDF5 (one prompt at one cut)")
-      ->type_name("FILE");
-  command->add_option("--threads", evaluation.threads, "Never changes a result (default: all)")
-      ->check(CLI::Range(1U, 1024U))
-      ->type_name("N");
+      .add_option("--decisions", options->decisions,
+                  "Store which positions each lane held, and when, as HDF5 (one prompt at one cut)")
+      .type_name("FILE");
+  command.add_option("--threads", evaluation.threads, "Never changes a result (default: all)")
+      .check(between(1U, 1024U))
+      .type_name("N");
   command
-      ->add_option("--memory-limit", evaluation.memory_limit, "Refuse a prompt that needs more: 512MiB, 2GiB")
-      ->transform(byte_count())
-      ->type_name("SIZE");
-  command->add_flag("--quiet", options->quiet, "No progress on standard error");
-  group_options(*command, "Prompts",
+      .add_option("--memory-limit", evaluation.memory_limit, "Refuse a prompt that needs more: 512MiB, 2GiB")
+      .transform(byte_count())
+      .type_name("SIZE");
+  command.add_flag("--quiet", options->quiet, "No progress on standard error");
+  group_options(command, "Prompts",
                 {"--workload", "--item", "--answered", "--prompt", "--answer", "--chat", "--trace",
                  "--sequence", "--turns"});
-  group_options(*command, "The model's run",
+  group_options(command, "The model's run",
                 {"--mode", "--force", "--prefill", "--profile", "--positions", "--max-new-tokens", "--elem",
                  "--prefill-chunk"});
-  group_options(*command, "Results", {"--least-full"});
-  command->callback([options] { run_evaluate(*options); });
+  group_options(command, "Results", {"--least-full"});
+  command.callback([options] { run_evaluate(*options); });
 }
 
 }  // namespace kvsim::tools

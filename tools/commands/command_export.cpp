@@ -59,18 +59,17 @@ void run_export(const Options& options) {
 
 }  // namespace
 
-void add_export_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("export", "Write results that are there in another format");
-  command->footer(kExamples);
+void add_export_command(Command app) {
+  Command command = app.add_subcommand("export", "Write results that are there in another format");
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
+  command.add_option("RESULTS", options->results, "Folder of a study, or results as csv, json, jsonl or HDF5")
+      .required();
   command
-      ->add_option("RESULTS", options->results, "Folder of a study, or results as csv, json, jsonl or HDF5")
-      ->required();
-  command
-      ->add_option("--table", options->table, "Of a study: results, means, ranks, ... (default for h5: all)")
-      ->type_name("NAME");
-  add_output_options(*command, *options);
-  command->callback([options] { run_export(*options); });
+      .add_option("--table", options->table, "Of a study: results, means, ranks, ... (default for h5: all)")
+      .type_name("NAME");
+  add_output_options(command, *options);
+  command.callback([options] { run_export(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -6,22 +6,16 @@
 
 #include "tools/commands/command.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/help_text.hpp"
 #include "tools/requests/named_command.hpp"
 
 namespace kvsim::tools {
 
-void add_help_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("help", "What a command does, and its options");
-  command->footer("Examples:\n  kvsim help replay\n  kvsim help cost estimate\n");
+void add_help_command(Command app) {
+  const Command command = app.add_subcommand("help", "What a command does, and its options");
+  command.footer("Examples:\n  kvsim help replay\n  kvsim help cost estimate\n");
   const auto names = std::make_shared<std::vector<std::string>>();
-  command->add_option("COMMAND", *names, "Command, and its subcommand (default: all of kvsim)");
-  command->callback([names, &app] {
-    const CLI::App& named = named_command(app, *names);
-    // help() of an App would be that of the command that is running, this one.
-    front_end().results() << named.get_formatter()->make_help(&named, full_name(named),
-                                                              CLI::AppFormatMode::Normal);
-  });
+  command.add_option("COMMAND", *names, "Command, and its subcommand (default: all of kvsim)");
+  command.callback([names, app] { front_end().results() << named_command(app, *names).help(); });
 }
 
 }  // namespace kvsim::tools

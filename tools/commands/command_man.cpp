@@ -22,30 +22,30 @@ struct Options {
   bool overwrite = false;
 };
 
-void write_all(const CLI::App& root, const Options& options) {
+void write_all(Command root, const Options& options) {
   std::error_code failed;
   std::filesystem::create_directories(options.folder, failed);
   if (failed) input_error("cannot be made: " + failed.message(), options.folder);
-  for (const DescribedCommand& command : described_commands(root))
-    ResultOutput(options.folder + '/' + page_name(*command.app) + ".1", options.overwrite)
-        .commit(manual_page(*command.app));
+  const std::vector<DescribedCommand> all = described_commands(root);
+  for (const DescribedCommand& command : all)
+    ResultOutput(options.folder + '/' + page_name(command.name) + ".1", options.overwrite)
+        .commit(manual_page(command, all));
 }
 
 }  // namespace
 
-void add_man_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("man", "Print the manual page of a command");
-  command->footer("Examples:\n  kvsim man cost fit | man -l -\n  kvsim man --all ~/.local/share/man/man1\n");
+void add_man_command(Command app) {
+  Command command = app.add_subcommand("man", "Print the manual page of a command");
+  command.footer("Examples:\n  kvsim man cost fit | man -l -\n  kvsim man --all ~/.local/share/man/man1\n");
   const auto options = std::make_shared<Options>();
-  command->add_option("COMMAND", options->names, "Command, and its subcommand (default: kvsim itself)");
-  command->add_option("--all", options->folder, "Write the pages of all commands into this folder")
-      ->type_name("DIR");
-  command->add_flag("--overwrite", options->overwrite, "Replace existing pages");
-  command->callback([options, &app] {
-    if (options->folder.empty())
-      front_end().results() << manual_page(named_command(app, options->names));
-    else
-      write_all(app, *options);
+  command.add_option("COMMAND", options->names, "Command, and its subcommand (default: kvsim itself)");
+  command.add_option("--all", options->folder, "Write the pages of all commands into this folder")
+      .type_name("DIR");
+  command.add_flag("--overwrite", options->overwrite, "Replace existing pages");
+  command.callback([options, app] {
+    if (!options->folder.empty()) return write_all(app, *options);
+    const std::vector<DescribedCommand> shown = described_commands(named_command(app, options->names));
+    front_end().results() << manual_page(shown.front(), shown);
   });
 }
 

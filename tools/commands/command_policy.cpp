@@ -16,28 +16,28 @@ constexpr const char* kExamples = R"(Examples:
   kvsim policy list --format md
 )";
 
-void add_list(CLI::App& policy) {
-  CLI::App* list = policy.add_subcommand("list", "All policies, allocations and presets");
+void add_list(Command policy) {
+  Command list = policy.add_subcommand("list", "All policies, allocations and presets");
   const auto format = std::make_shared<std::string>("table");
-  list->add_option("--format", *format, "Written as")->capture_default_str()->type_name("table|json|md");
-  list->callback([format] { write_policy_list(front_end().results(), front_end().policies(), *format); });
+  list.add_option("--format", *format, "Written as").capture_default_str().type_name("table|json|md");
+  list.callback([format] { write_policy_list(front_end().results(), front_end().policies(), *format); });
 }
 
-void add_show(CLI::App& policy) {
-  CLI::App* show = policy.add_subcommand("show", "Rule, paper, parameters and needs of one policy");
+void add_show(Command policy) {
+  Command show = policy.add_subcommand("show", "Rule, paper, parameters and needs of one policy");
   const auto name = std::make_shared<std::string>();
-  show->add_option("POLICY", *name, "Policy, allocation or preset")->required();
-  show->callback([name] { write_policy_report(front_end().results(), front_end().policies(), *name); });
+  show.add_option("POLICY", *name, "Policy, allocation or preset").required();
+  show.callback([name] { write_policy_report(front_end().results(), front_end().policies(), *name); });
 }
 
 }  // namespace
 
-void add_policy_command(CLI::App& app) {
-  CLI::App* policy = app.add_subcommand("policy", "List policies and explain them");
-  policy->footer(kExamples);
-  policy->require_subcommand(1);
-  add_list(*policy);
-  add_show(*policy);
+void add_policy_command(Command app) {
+  Command policy = app.add_subcommand("policy", "List policies and explain them");
+  policy.footer(kExamples);
+  policy.require_subcommand(1);
+  add_list(policy);
+  add_show(policy);
 }
 
 }  // namespace kvsim::tools

@@ -248,71 +248,70 @@ void run_replay(const Options& options) {
 
 }  // namespace
 
-void add_replay_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("replay", "Evaluate policies at budgets on recorded runs");
-  command->footer(kExamples);
+void add_replay_command(Command app) {
+  Command command = app.add_subcommand("replay", "Evaluate policies at budgets on recorded runs");
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("TRACE", options->files, "Traces; rows come in this order")->required();
+  command.add_option("TRACE", options->files, "Traces; rows come in this order").required();
   command
-      ->add_option("--policy", options->policies,
-                   "eviction(param=value,...)+allocation(...), a preset, a pattern (h2o*), `all`\n"
-                   "or `oracles` (kvsim policy list); a comma list, or repeated for several")
-      ->required()
-      ->allow_extra_args(false)
-      ->type_name("POLICY");
+      .add_option("--policy", options->policies,
+                  "eviction(param=value,...)+allocation(...), a preset, a pattern (h2o*), `all`\n"
+                  "or `oracles` (kvsim policy list); a comma list, or repeated for several")
+      .required()
+      .allow_extra_args(false)
+      .type_name("POLICY");
   command
-      ->add_option("--budget", options->budgets,
-                   "Comma list of tokens per lane (128), shares of the prompt (25%),\nbytes of the whole "
-                   "cache (64MiB)")
-      ->required()
-      ->allow_extra_args(false)
-      ->type_name("LIST");
-  command->add_option("--cut", options->cut, std::string(kCutHelp) + "; a comma list for several")
-      ->capture_default_str()
-      ->type_name("CUT");
+      .add_option("--budget", options->budgets,
+                  "Comma list of tokens per lane (128), shares of the prompt (25%),\nbytes of the whole "
+                  "cache (64MiB)")
+      .required()
+      .allow_extra_args(false)
+      .type_name("LIST");
+  command.add_option("--cut", options->cut, std::string(kCutHelp) + "; a comma list for several")
+      .capture_default_str()
+      .type_name("CUT");
   command
-      ->add_option("--importance", options->importance,
-                   "How importance behind r, r oracle and isr is measured\n(default: " +
-                       sim::ImportanceRule{}.text + ")")
-      ->type_name("NAME=VALUE,..");
+      .add_option("--importance", options->importance,
+                  "How importance behind r, r oracle and isr is measured\n(default: " +
+                      sim::ImportanceRule{}.text + ")")
+      .type_name("NAME=VALUE,..");
   command
-      ->add_option("--peak", options->peak,
-                   "Which rows count for peak loss (default: " + sim::PeakRule{}.text + ")")
-      ->type_name("NAME=VALUE,..");
+      .add_option("--peak", options->peak,
+                  "Which rows count for peak loss (default: " + sim::PeakRule{}.text + ")")
+      .type_name("NAME=VALUE,..");
   command
-      ->add_option("--machine", options->machine,
-                   "Add what serving it takes on this machine, bytes and seconds as modelled: a name\n"
-                   "(kvsim cost machines) or a file")
-      ->type_name("MACHINE");
+      .add_option("--machine", options->machine,
+                  "Add what serving it takes on this machine, bytes and seconds as modelled: a name\n"
+                  "(kvsim cost machines) or a file")
+      .type_name("MACHINE");
+  command.add_option("--model", options->model, "With --machine: the model, if traces do not hold its config")
+      .type_name("MODEL");
+  command.add_option("--sequence", options->sequence, kSequenceHelp).type_name("N|all");
+  command.add_option("--per", options->per, "A row per cell, layer, head or step")
+      .capture_default_str()
+      .type_name("all|layer|head|step");
+  add_output_options(command, *options);
   command
-      ->add_option("--model", options->model, "With --machine: the model, if traces do not hold its config")
-      ->type_name("MODEL");
-  command->add_option("--sequence", options->sequence, kSequenceHelp)->type_name("N|all");
-  command->add_option("--per", options->per, "A row per cell, layer, head or step")
-      ->capture_default_str()
-      ->type_name("all|layer|head|step");
-  add_output_options(*command, *options);
+      .add_option("--decisions", options->decisions,
+                  "Store which positions each lane held, and when, as HDF5 (one trace only)")
+      .type_name("FILE");
+  command.add_flag("--bounds", options->bounds,
+                   "Add the least attention loss over all schedules and all splits of each total\n"
+                   "(attention_loss_bound, scope all): an oracle's work for every lane");
+  command.add_option("--threads", options->threads, "Never changes a result (default: all)")
+      .check(between(1U, 4096U))
+      .type_name("N");
+  command.add_option("--seed", options->seed, "Of random policies")
+      .check(whole_number())
+      .capture_default_str()
+      .type_name("N");
   command
-      ->add_option("--decisions", options->decisions,
-                   "Store which positions each lane held, and when, as HDF5 (one trace only)")
-      ->type_name("FILE");
-  command->add_flag("--bounds", options->bounds,
-                    "Add the least attention loss over all schedules and all splits of each total\n"
-                    "(attention_loss_bound, scope all): an oracle's work for every lane");
-  command->add_option("--threads", options->threads, "Never changes a result (default: all)")
-      ->check(CLI::Range(1U, 4096U))
-      ->type_name("N");
-  command->add_option("--seed", options->seed, "Of random policies")
-      ->check(whole_number())
-      ->capture_default_str()
-      ->type_name("N");
-  command
-      ->add_option("--memory-limit", options->memory_limit,
-                   "Refuse to start when more is needed: 512MiB, 2GiB, 2GB")
-      ->transform(byte_count())
-      ->type_name("SIZE");
-  command->add_flag("--quiet", options->quiet, "No description and progress on standard error");
-  command->callback([options] { run_replay(*options); });
+      .add_option("--memory-limit", options->memory_limit,
+                  "Refuse to start when more is needed: 512MiB, 2GiB, 2GB")
+      .transform(byte_count())
+      .type_name("SIZE");
+  command.add_flag("--quiet", options->quiet, "No description and progress on standard error");
+  command.callback([options] { run_replay(*options); });
 }
 
 }  // namespace kvsim::tools

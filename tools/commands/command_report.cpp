@@ -44,25 +44,25 @@ void run_report(Options& options) {
 
 }  // namespace
 
-void add_report_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("report", "Write what a study found as one page of HTML");
-  command->footer(kExamples);
+void add_report_command(Command app) {
+  Command command = app.add_subcommand("report", "Write what a study found as one page of HTML");
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("DIR", options->folder, "Folder that kvsim study wrote")->required();
+  command.add_option("DIR", options->folder, "Folder that kvsim study wrote").required();
   command
-      ->add_option("-o,--output", options->output,
-                   "The page (default: report.html in the folder); - prints it")
-      ->type_name("FILE");
+      .add_option("-o,--output", options->output,
+                  "The page (default: report.html in the folder); - prints it")
+      .type_name("FILE");
   command
-      ->add_option("--figures", options->formats,
-                   "Comma list of svg, png, pdf: what figures/ in the folder gets besides svg")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("LIST");
-  command->add_option("--title", options->report.title, "Heading of the page (default: the study's)")
-      ->type_name("TEXT");
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing page");
-  command->callback([options] { run_report(*options); });
+      .add_option("--figures", options->formats,
+                  "Comma list of svg, png, pdf: what figures/ in the folder gets besides svg")
+      .delimiter(',')
+      .allow_extra_args(false)
+      .type_name("LIST");
+  command.add_option("--title", options->report.title, "Heading of the page (default: the study's)")
+      .type_name("TEXT");
+  command.add_flag("--overwrite", options->overwrite, "Replace an existing page");
+  command.callback([options] { run_report(*options); });
 }
 
 }  // namespace kvsim::tools

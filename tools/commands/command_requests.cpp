@@ -25,20 +25,20 @@ Formats:
 
 }  // namespace
 
-void add_requests_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
+void add_requests_command(Command app) {
+  Command command = app.add_subcommand(
       "requests", "Look into traces of requests to serving systems, generate, replay, batch and serve them");
-  command->footer(footer());
-  command->require_subcommand(1);
-  add_requests_info(*command);
-  add_requests_check(*command);
-  add_requests_convert(*command);
-  add_requests_generate(*command);
-  add_requests_replay(*command);
-  add_requests_batch(*command);
-  add_requests_serve(*command);
-  add_requests_compression(*command);
-  add_requests_tiers(*command);
+  command.footer(footer());
+  command.require_subcommand(1);
+  add_requests_info(command);
+  add_requests_check(command);
+  add_requests_convert(command);
+  add_requests_generate(command);
+  add_requests_replay(command);
+  add_requests_batch(command);
+  add_requests_serve(command);
+  add_requests_compression(command);
+  add_requests_tiers(command);
 }
 
 }  // namespace kvsim::tools

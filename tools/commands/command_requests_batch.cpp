@@ -79,11 +79,11 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_requests_batch(CLI::App& requests) {
-  CLI::App* command = requests.add_subcommand(
+void add_requests_batch(Command requests) {
+  Command command = requests.add_subcommand(
       "batch",
       "Batch a trace that is known in advance: padding, packing, groups of one prefix, shared reads");
-  command->footer(R"(Examples:
+  command.footer(R"(Examples:
   kvsim requests batch traces/sample/requests/mooncake_conversation.jsonl.gz --model llama-3.1-8b --machine h100-sxm
   kvsim requests batch mine.jsonl --model llama-3.1-8b --machine a100-80-sxm --batch 16,64,256 --method padded,packed --format csv
 
@@ -97,26 +97,26 @@ Methods:
 Shared reads: steps read blocks that sequences have in common once for all of them (Hydragen).
 )");
   const auto options = std::make_shared<Options>();
-  command->add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input")->required();
-  add_served_options(*command, options->served);
+  command.add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input").required();
+  add_served_options(command, options->served);
   command
-      ->add_option("--method", options->method,
-                   "Comma list: padded, sorted, packed, unpadded, cached, grouped (default: all that the\n"
-                   "trace tells enough for)")
-      ->type_name("LIST");
-  command->add_option("--batch", options->batch, "Comma list: requests of a batch, at most")
-      ->capture_default_str()
-      ->type_name("LIST");
+      .add_option("--method", options->method,
+                  "Comma list: padded, sorted, packed, unpadded, cached, grouped (default: all that the\n"
+                  "trace tells enough for)")
+      .type_name("LIST");
+  command.add_option("--batch", options->batch, "Comma list: requests of a batch, at most")
+      .capture_default_str()
+      .type_name("LIST");
   command
-      ->add_option("--memory", options->memory,
-                   "Bytes for keys and values on each device, which no batch exceeds (default: 90% of its\n"
-                   "memory without weights, activations and what the runtime takes)")
-      ->type_name("BYTES");
-  add_request_options(*command, options->reading);
-  add_output_options(*command, *options);
-  command->add_option("--threads", options->threads, "Never changes a result (default: all)")->type_name("N");
-  command->add_flag("-q,--quiet", options->quiet, "No progress");
-  command->callback([options] { run(*options); });
+      .add_option("--memory", options->memory,
+                  "Bytes for keys and values on each device, which no batch exceeds (default: 90% of its\n"
+                  "memory without weights, activations and what the runtime takes)")
+      .type_name("BYTES");
+  add_request_options(command, options->reading);
+  add_output_options(command, *options);
+  command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
+  command.add_flag("-q,--quiet", options->quiet, "No progress");
+  command.callback([options] { run(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -59,22 +59,22 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_requests_check(CLI::App& requests) {
-  CLI::App* command = requests.add_subcommand(
+void add_requests_check(Command requests) {
+  Command command = requests.add_subcommand(
       "check", "Reads whole traces: times, lengths, numbers of blocks, parents, what stands before an id");
-  command->footer(R"(Examples:
+  command.footer(R"(Examples:
   kvsim requests check mine.jsonl
   kvsim requests check *.jsonl.gz && echo all sound
 )");
   const auto options = std::make_shared<Options>();
-  command->add_option("FILE", options->files, "Traces of requests, gzip or not")->required();
-  add_request_options(*command, options->reading);
-  command->add_option("--most", options->most, "Bad lines to list of each trace")
-      ->check(whole_number())
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_flag("-q,--quiet", options->quiet, "No progress");
-  command->callback([options] { run(*options); });
+  command.add_option("FILE", options->files, "Traces of requests, gzip or not").required();
+  add_request_options(command, options->reading);
+  command.add_option("--most", options->most, "Bad lines to list of each trace")
+      .check(whole_number())
+      .capture_default_str()
+      .type_name("N");
+  command.add_flag("-q,--quiet", options->quiet, "No progress");
+  command.callback([options] { run(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -93,30 +93,30 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_requests_compression(CLI::App& requests) {
-  CLI::App* command = requests.add_subcommand(
+void add_requests_compression(Command requests) {
+  Command command = requests.add_subcommand(
       "compression",
       "Compress, share prefixes, or both: one traffic on equal memory, and what still answers");
-  command->footer(R"(Examples:
+  command.footer(R"(Examples:
   kvsim requests compression traces/sample/requests/mooncake_conversation.jsonl.gz --limit 2000 --model llama-3.1-8b --machine h100-sxm --rate 0.5 --policy snapkv --policy keydiff --policy 'full+kivi(bits=2)' --budget 25%
   kvsim requests compression mine.jsonl --model llama-3.1-8b --machine h100-sxm --memory 16GiB,48GiB --policy snapkv --budget 25% --answers answers.csv -o page.md
 )");
   const auto options = std::make_shared<Options>();
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    return command->add_option(name, value, help)->type_name(type);
+    return command.add_option(name, value, help).type_name(type);
   };
-  add("FILE", options->file, "Trace of requests, gzip or not; -: standard input", "")->required();
-  add_served_options(*command, options->served);
+  add("FILE", options->file, "Trace of requests, gzip or not; -: standard input", "").required();
+  add_served_options(command, options->served);
   add("--memory", options->memory,
       "Comma list of bytes for keys and values on each device (default: 90% of its memory\n"
       "without weights, activations and what the runtime takes)",
       "LIST");
   add("--policy", options->policies, "That compresses, as of kvsim cost estimate", "POLICY")
-      ->required()
-      ->allow_extra_args(false);
+      .required()
+      .allow_extra_args(false);
   add("--budget", options->budgets, "Comma list of what a policy keeps of a prompt: 25%, 2K tokens per lane",
       "LIST")
-      ->allow_extra_args(false);
+      .allow_extra_args(false);
   add("--answers", options->answers,
       "Rows of kvsim evaluate with the same policies and budgets, at cuts prompt and question:\nwho still "
       "answers",
@@ -124,23 +124,23 @@ void add_requests_compression(CLI::App& requests) {
   add("--least-full", options->least_full,
       "Share of a workload's questions that the full cache must answer, or the workload does\nnot count",
       "SHARE")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0).description(""));
+      .capture_default_str()
+      .check(between(0.0, 1.0));
   add("--rate", options->rate, "Comma list: so many times as fast as the trace", "LIST")
-      ->capture_default_str();
+      .capture_default_str();
   add("--max-sequences", options->max_sequences, "That run at a time", "N")
-      ->capture_default_str()
-      ->check(whole_number());
+      .capture_default_str()
+      .check(whole_number());
   add("--step-tokens", options->step_tokens, "That a step computes, at most", "TOKENS")
-      ->capture_default_str()
-      ->transform(token_count());
+      .capture_default_str()
+      .transform(token_count());
   add("--ttft", options->limits.first_token, "Limit of a good request, like 2s", "TIME");
   add("--tpot", options->limits.per_token, "Limit of a good request, like 50ms", "TIME");
-  add_request_options(*command, options->reading);
-  add_output_options(*command, *options);
-  command->add_option("--threads", options->threads, "Never changes a result (default: all)")->type_name("N");
-  command->add_flag("-q,--quiet", options->quiet, "No progress");
-  command->callback([options] { run(*options); });
+  add_request_options(command, options->reading);
+  add_output_options(command, *options);
+  command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
+  command.add_flag("-q,--quiet", options->quiet, "No progress");
+  command.callback([options] { run(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -4,8 +4,8 @@
 #include "sim/base/error.hpp"
 #include "sim/base/param_value.hpp"
 #include "tools/commands/requests_commands.hpp"
-#include "tools/printing/help_text.hpp"
 #include "tools/printing/result_output.hpp"
+#include "tools/requests/option_groups.hpp"
 #include "tools/requests/option_numbers.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/written_requests.hpp"
@@ -48,15 +48,15 @@ requests::Arrivals arrivals_named(const std::string& name) {
 }
 
 /// An option that a trace with the sharing of another has no use for is a misunderstanding.
-void refuse_with_like(const CLI::App& command) {
+void refuse_with_like(Command command) {
   for (const char* name :
        {"--requests", "--rate", "--block-tokens", "--mix", "--shape", "--arrivals", "--turns"})
-    if (command.count(name) > 0)
+    if (!command.option(name).empty())
       usage_error("means nothing with --like", name,
                   "The other trace says it: only ids and lengths are new.");
 }
 
-requests::RequestTrace made(const CLI::App& command, Options& options) {
+requests::RequestTrace made(Command command, Options& options) {
   if (!options.like.empty()) {
     refuse_with_like(command);
     return requests::like_requests(read_shown(options.like, {}, options.quiet), options.generated.seed);
@@ -71,66 +71,66 @@ requests::RequestTrace made(const CLI::App& command, Options& options) {
   return requests::generate_requests(generated);
 }
 
-void run(const CLI::App& command, Options& options) {
+void run(Command command, Options& options) {
   refuse_requests_output(options.output, options.overwrite);
   write_shown(made(command, options), options.output, options.to, options.overwrite, options.quiet);
 }
 
 }  // namespace
 
-void add_requests_generate(CLI::App& requests) {
-  CLI::App* command = requests.add_subcommand(
+void add_requests_generate(Command requests) {
+  Command command = requests.add_subcommand(
       "generate", "Make a trace: conversations, documents with questions, agents, or the sharing of another");
-  command->footer(footer());
+  command.footer(footer());
   const auto options = std::make_shared<Options>();
   requests::GenerateOptions& generated = options->generated;
-  command->add_option("--requests", generated.requests, "How many")
-      ->check(whole_number())
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--rate", generated.rate, "Sessions that begin in a second, on average")
-      ->capture_default_str()
-      ->type_name("R");
-  command->add_option("--block-tokens", options->block_tokens, "Tokens per block")
-      ->transform(token_count())
-      ->capture_default_str()
-      ->type_name("TOKENS");
-  command->add_option("--seed", generated.seed, "Same seed, same bytes")
-      ->check(whole_number())
-      ->capture_default_str()
-      ->type_name("S");
-  command->add_option("--mix", options->mix, "Shares of the kinds of sessions")
-      ->capture_default_str()
-      ->type_name("KIND=SHARE,..");
+  command.add_option("--requests", generated.requests, "How many")
+      .check(whole_number())
+      .capture_default_str()
+      .type_name("N");
+  command.add_option("--rate", generated.rate, "Sessions that begin in a second, on average")
+      .capture_default_str()
+      .type_name("R");
+  command.add_option("--block-tokens", options->block_tokens, "Tokens per block")
+      .transform(token_count())
+      .capture_default_str()
+      .type_name("TOKENS");
+  command.add_option("--seed", generated.seed, "Same seed, same bytes")
+      .check(whole_number())
+      .capture_default_str()
+      .type_name("S");
+  command.add_option("--mix", options->mix, "Shares of the kinds of sessions")
+      .capture_default_str()
+      .type_name("KIND=SHARE,..");
   command
-      ->add_option("--arrivals", options->arrivals,
-                   "How sessions begin: independently, in bursts, or with the time of day")
-      ->check(CLI::IsMember({"poisson", "bursty", "diurnal"}).description(""))
-      ->capture_default_str()
-      ->type_name("poisson|bursty|diurnal");
+      .add_option("--arrivals", options->arrivals,
+                  "How sessions begin: independently, in bursts, or with the time of day")
+      .check(hidden(one_of({"poisson", "bursty", "diurnal"})))
+      .capture_default_str()
+      .type_name("poisson|bursty|diurnal");
   command
-      ->add_option("--turns", options->turns,
-                   "Later turns wait for the end of the turn before, or have times of their own")
-      ->check(CLI::IsMember({"waiting", "timed"}).description(""))
-      ->capture_default_str()
-      ->type_name("waiting|timed");
-  command->add_option("--shape", options->shape, "Lengths, numbers, popularities: see the settings")
-      ->type_name("NAME=VALUE,..");
+      .add_option("--turns", options->turns,
+                  "Later turns wait for the end of the turn before, or have times of their own")
+      .check(hidden(one_of({"waiting", "timed"})))
+      .capture_default_str()
+      .type_name("waiting|timed");
+  command.add_option("--shape", options->shape, "Lengths, numbers, popularities: see the settings")
+      .type_name("NAME=VALUE,..");
   command
-      ->add_option(
+      .add_option(
           "--like", options->like,
           "Instead: the arrivals and the sharing of this trace, with new ids and lengths dealt out anew")
-      ->type_name("FILE");
-  add_written_format(*command, options->to);
-  command->add_option("-o,--output", options->output, "The file, gzip if its name ends with .gz")
-      ->required()
-      ->type_name("FILE");
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing file");
-  command->add_flag("-q,--quiet", options->quiet, "No progress and no notes");
-  group_options(*command, "Traffic",
+      .type_name("FILE");
+  add_written_format(command, options->to);
+  command.add_option("-o,--output", options->output, "The file, gzip if its name ends with .gz")
+      .required()
+      .type_name("FILE");
+  command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
+  command.add_flag("-q,--quiet", options->quiet, "No progress and no notes");
+  group_options(command, "Traffic",
                 {"--requests", "--rate", "--block-tokens", "--seed", "--mix", "--arrivals", "--turns",
                  "--shape", "--like"});
-  command->callback([command, options] { run(*command, *options); });
+  command.callback([command, options] { run(command, *options); });
 }
 
 }  // namespace kvsim::tools

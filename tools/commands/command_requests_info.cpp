@@ -37,21 +37,20 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_requests_info(CLI::App& requests) {
-  CLI::App* command = requests.add_subcommand(
+void add_requests_info(Command requests) {
+  Command command = requests.add_subcommand(
       "info", "What traces hold: requests, lengths, arrivals, what prompts share, the ceiling of any cache");
-  command->footer(R"(Examples:
+  command.footer(R"(Examples:
   kvsim requests info traces/sample/requests/mooncake_conversation.jsonl.gz
   kvsim requests info a.jsonl.gz b.jsonl.gz --format csv
   kvsim requests info mine.jsonl --block-tokens 16 --generated inferred
 )");
   const auto options = std::make_shared<Options>();
-  command->add_option("FILE", options->files, "Traces of requests, gzip or not; -: standard input")
-      ->required();
-  add_request_options(*command, options->reading);
-  add_output_options(*command, *options);
-  command->add_flag("-q,--quiet", options->quiet, "No progress");
-  command->callback([options] { run(*options); });
+  command.add_option("FILE", options->files, "Traces of requests, gzip or not; -: standard input").required();
+  add_request_options(command, options->reading);
+  add_output_options(command, *options);
+  command.add_flag("-q,--quiet", options->quiet, "No progress");
+  command.callback([options] { run(*options); });
 }
 
 }  // namespace kvsim::tools

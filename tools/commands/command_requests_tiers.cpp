@@ -131,40 +131,40 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_requests_tiers(CLI::App& requests) {
-  CLI::App* command = requests.add_subcommand(
+void add_requests_tiers(Command requests) {
+  Command command = requests.add_subcommand(
       "tiers",
       "What prompts find on the device, in host memory and on an SSD, and whether to load or compute it");
-  command->footer(R"(Examples:
+  command.footer(R"(Examples:
   kvsim requests tiers traces/sample/requests/mooncake_conversation.jsonl.gz --model llama-3.1-8b --machine h100-sxm --device 20GiB --host 64GiB..512GiB:x2
   kvsim requests tiers mine.jsonl --model llama-3.1-8b --machine a100-80-sxm --host 200GiB --ssd 2TiB --ssd-link 7GB/s,100us --policy lru,slru
   kvsim requests tiers mine.jsonl --model llama-3.1-8b --machine a100-80-sxm --host 200GiB --host-kv cachegen --host-sent 95%
 )");
   const auto options = std::make_shared<Options>();
   const auto add = [&](const char* name, auto& value, const char* help) {
-    return command->add_option(name, value, help)->allow_extra_args(false)->type_name("LIST");
+    return command.add_option(name, value, help).allow_extra_args(false).type_name("LIST");
   };
-  command->add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input")->required();
-  command->add_option("--model", options->model, "As of kvsim cost estimate")->required()->type_name("MODEL");
-  command->add_option("--machine", options->machine, "As of kvsim cost estimate")
-      ->required()
-      ->type_name("MACHINE");
+  command.add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input").required();
+  command.add_option("--model", options->model, "As of kvsim cost estimate").required().type_name("MODEL");
+  command.add_option("--machine", options->machine, "As of kvsim cost estimate")
+      .required()
+      .type_name("MACHINE");
   add("--device", options->device,
       "Comma list of what each device has for blocks of prompts: bytes, tokens, ranges like\n"
       "8GiB..64GiB:x2, or none (default: 90% of its memory without weights, activations and what\n"
       "the runtime takes)");
-  add("--host", options->host, "The same of host memory, for each device")->capture_default_str();
-  add("--ssd", options->ssd, "The same of the SSD")->capture_default_str();
+  add("--host", options->host, "The same of host memory, for each device").capture_default_str();
+  add("--ssd", options->ssd, "The same of the SSD").capture_default_str();
   add("--policy", options->policies, "Comma list: which blocks stay (kvsim policy list: replacements)")
-      ->default_str("lru");
+      .default_str("lru");
   add("--host-policy", options->host_policies, "Which stay in host memory (default: as --policy)");
   add("--ssd-policy", options->ssd_policies, "Which stay on the SSD (default: as --policy)");
-  add_tier_options(*command, options->tiers);
-  add_request_options(*command, options->reading);
-  add_output_options(*command, *options);
-  command->add_option("--threads", options->threads, "Never changes a result (default: all)")->type_name("N");
-  command->add_flag("-q,--quiet", options->quiet, "No progress");
-  command->callback([options] { run(*options); });
+  add_tier_options(command, options->tiers);
+  add_request_options(command, options->reading);
+  add_output_options(command, *options);
+  command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
+  command.add_flag("-q,--quiet", options->quiet, "No progress");
+  command.callback([options] { run(*options); });
 }
 
 }  // namespace kvsim::tools

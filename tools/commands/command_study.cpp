@@ -167,35 +167,35 @@ void study(const Options& options) {
 
 }  // namespace
 
-void add_study_command(CLI::App& app) {
-  CLI::App* command =
+void add_study_command(Command app) {
+  Command command =
       app.add_subcommand("study", "Evaluate policies on many traces, with statistics, tables and a report");
-  command->footer(kExamples);
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("STUDY.json", options->file, "What to study (kvsim config reference)")->required();
+  command.add_option("STUDY.json", options->file, "What to study (kvsim config reference)").required();
   command
-      ->add_option("-o,--output", options->folder,
-                   "Folder for the results (default: the study's name, in this folder)")
-      ->type_name("DIR");
+      .add_option("-o,--output", options->folder,
+                  "Folder for the results (default: the study's name, in this folder)")
+      .type_name("DIR");
   command
-      ->add_option("--model", options->model,
-                   "Capture and answer with this model instead of the study's capture.model")
-      ->type_name("MODEL");
-  command->add_flag("--resume", options->resume, "Go on where a study in that folder was stopped");
-  command->add_flag("--overwrite", options->overwrite, "Remove a study in that folder and start it anew");
-  command->add_flag("--dry-run", options->dry_run,
-                    "Say what would be done and about how long it would take; one trace is tried for that");
-  command->add_flag("--print-config", options->print_config, "Show the study with every default and stop");
-  command->add_option("--threads", options->threads, "Never changes a result (default: all)")
-      ->check(CLI::Range(1U, 1024U))
-      ->type_name("N");
+      .add_option("--model", options->model,
+                  "Capture and answer with this model instead of the study's capture.model")
+      .type_name("MODEL");
+  command.add_flag("--resume", options->resume, "Go on where a study in that folder was stopped");
+  command.add_flag("--overwrite", options->overwrite, "Remove a study in that folder and start it anew");
+  command.add_flag("--dry-run", options->dry_run,
+                   "Say what would be done and about how long it would take; one trace is tried for that");
+  command.add_flag("--print-config", options->print_config, "Show the study with every default and stop");
+  command.add_option("--threads", options->threads, "Never changes a result (default: all)")
+      .check(between(1U, 1024U))
+      .type_name("N");
   command
-      ->add_option("--memory-limit", options->memory_limit,
-                   "Refuse a replay or closed loop that needs more: 512MiB, 2GiB, 2GB")
-      ->transform(byte_count())
-      ->type_name("SIZE");
-  command->add_flag("--quiet", options->quiet, "No progress on standard error");
-  command->callback([options] { study(*options); });
+      .add_option("--memory-limit", options->memory_limit,
+                  "Refuse a replay or closed loop that needs more: 512MiB, 2GiB, 2GB")
+      .transform(byte_count())
+      .type_name("SIZE");
+  command.add_flag("--quiet", options->quiet, "No progress on standard error");
+  command.callback([options] { study(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -11,9 +11,9 @@
 #include "tools/commands/command.hpp"
 #include "tools/commands/trace_mark.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/help_text.hpp"
 #include "tools/printing/trace_summary.hpp"
 #include "tools/requests/mistaken_files.hpp"
+#include "tools/requests/option_groups.hpp"
 #include "tools/requests/option_numbers.hpp"
 #include "tools/requests/output_options.hpp"
 #include "traces/format/check.hpp"
@@ -48,19 +48,19 @@ constexpr const char* kGenerateExamples = R"(Examples:
   kvsim trace generate --prompt-tokens 32K --layers 2 --needles 16 --drift 0 --stretch 4 --elem bf16 -o needles.h5
 )";
 
-void add_info(CLI::App& trace) {
-  CLI::App* info =
+void add_info(Command trace) {
+  Command info =
       trace.add_subcommand("info", "What a trace holds: model, tokens, tensors, times, provenance");
-  info->footer(kInfoExamples);
+  info.footer(kInfoExamples);
   struct Options {
     std::string file, format = "table";
   };
   const auto options = std::make_shared<Options>();
-  info->add_option("TRACE", options->file, "Trace")->required();
-  info->add_option("--format", options->format, "table or json")
-      ->check(CLI::IsMember({"table", "json"}))
-      ->capture_default_str();
-  info->callback([options] {
+  info.add_option("TRACE", options->file, "Trace").required();
+  info.add_option("--format", options->format, "table or json")
+      .check(one_of({"table", "json"}))
+      .capture_default_str();
+  info.callback([options] {
     require_trace(options->file);
     const std::unique_ptr<trace::Source> source = trace::open_trace(options->file);
     source->require_unchanged();
@@ -105,19 +105,19 @@ void check_files(const std::vector<std::string>& files, bool quiet) {
                 (bad == 1 ? "is" : "are") + " bad");
 }
 
-void add_check(CLI::App& trace) {
-  CLI::App* check = trace.add_subcommand(
+void add_check(Command trace) {
+  Command check = trace.add_subcommand(
       "check",
       "Reads whole traces: structure, checksums, digests, finite numbers, attention rows that sum to 1");
-  check->footer(kCheckExamples);
+  check.footer(kCheckExamples);
   struct Options {
     std::vector<std::string> files;
     bool quiet = false;
   };
   const auto options = std::make_shared<Options>();
-  check->add_option("TRACE", options->files, "Traces")->required();
-  check->add_flag("-q,--quiet", options->quiet, "No progress");
-  check->callback([options] { check_files(options->files, options->quiet); });
+  check.add_option("TRACE", options->files, "Traces").required();
+  check.add_flag("-q,--quiet", options->quiet, "No progress");
+  check.callback([options] { check_files(options->files, options->quiet); });
 }
 
 struct GenerateOptions {
@@ -153,21 +153,21 @@ void generate(GenerateOptions& options) {
                         << " KV heads\n";
 }
 
-void add_generate(CLI::App& trace) {
-  CLI::App* command = trace.add_subcommand(
+void add_generate(Command trace) {
+  Command command = trace.add_subcommand(
       "generate", "Writes a seeded synthetic trace with sinks, locality, heavy hitters, drift and needles");
-  command->footer(kGenerateExamples);
+  command.footer(kGenerateExamples);
   const auto options = std::make_shared<GenerateOptions>();
   trace::SyntheticOptions& o = options->synthetic;
   const auto number = [&](const char* name, auto& value, const char* help) {
-    CLI::Option* option = command->add_option(name, value, help)->capture_default_str();
-    if constexpr (std::is_integral_v<std::remove_reference_t<decltype(value)>>) option->check(whole_number());
+    Option option = command.add_option(name, value, help).capture_default_str();
+    if constexpr (std::is_integral_v<std::remove_reference_t<decltype(value)>>) option.check(whole_number());
     return option;
   };
-  command->add_option("-o,--output", options->output, "Trace to write")->required();
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing file");
-  number("--prompt-tokens", o.prompt, "Prompt tokens")->transform(token_count())->type_name("TOKENS");
-  number("--decode", o.decode, "Generated tokens")->transform(token_count())->type_name("TOKENS");
+  command.add_option("-o,--output", options->output, "Trace to write").required();
+  command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
+  number("--prompt-tokens", o.prompt, "Prompt tokens").transform(token_count()).type_name("TOKENS");
+  number("--decode", o.decode, "Generated tokens").transform(token_count()).type_name("TOKENS");
   number("--layers", o.layers, "Layers");
   number("--kv-heads", o.kv_heads, "KV heads per layer");
   number("--group", o.group, "Query heads per KV head");
@@ -191,26 +191,26 @@ void add_generate(CLI::App& trace) {
       "tokens of the prompt, the question, ask for one each, and generated tokens for one after the other");
   number("--needle-tokens", o.needle_tokens, "Successive tokens of a needle");
   number("--needle", o.needle, "Logit that they gain from a query that asks for it");
-  group_options(*command, "Attention",
+  group_options(command, "Attention",
                 {"--sink", "--sinks", "--locality", "--local-span", "--heavy", "--heavy-share", "--drift",
                  "--noise", "--stretch", "--needles", "--needle-tokens", "--needle"});
-  command->add_option("--elem", options->elem, "Stored elements: f32, f16 or bf16")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
-      ->capture_default_str();
-  command->callback([options] { generate(*options); });
+  command.add_option("--elem", options->elem, "Stored elements: f32, f16 or bf16")
+      .check(one_of({"f32", "f16", "bf16"}))
+      .capture_default_str();
+  command.callback([options] { generate(*options); });
 }
 
 }  // namespace
 
-void add_trace_command(CLI::App& app) {
-  CLI::App* trace =
+void add_trace_command(Command app) {
+  Command trace =
       app.add_subcommand("trace", "Look into traces, check and mark them, generate synthetic ones");
-  trace->footer(kExamples);
-  trace->require_subcommand(1);
-  add_info(*trace);
-  add_check(*trace);
-  add_mark(*trace);
-  add_generate(*trace);
+  trace.footer(kExamples);
+  trace.require_subcommand(1);
+  add_info(trace);
+  add_check(trace);
+  add_mark(trace);
+  add_generate(trace);
 }
 
 }  // namespace kvsim::tools

@@ -88,18 +88,18 @@ class ChatPrompts {
 };
 
 /// An option that a kind does not look at is a misunderstanding.
-void refuse_unused(const CLI::App& command, const workload::Kind& kind) {
+void refuse_unused(Command command, const workload::Kind& kind) {
   const std::pair<const char*, unsigned> options[] = {{"--facts", workload::kUsesFacts},
                                                       {"--hops", workload::kUsesHops},
                                                       {"--style", workload::kUsesStyle},
                                                       {"--text", workload::kUsesText}};
   for (const auto& [name, bit] : options) {
-    if (command.count(name) > 0 && (kind.uses & bit) == 0)
+    if (!command.option(name).empty() && (kind.uses & bit) == 0)
       usage_error(std::string("means nothing to the kind ") + kind.name, name);
   }
 }
 
-void run_workload_command(const CLI::App& command, Options& options) {
+void run_workload_command(Command command, Options& options) {
   const workload::Kind& kind = workload::kind_named(options.kind);
   refuse_unused(command, kind);
   options.workload.task.style = workload::style_of_name(options.style, "--style");
@@ -127,57 +127,57 @@ void run_workload_command(const CLI::App& command, Options& options) {
 
 }  // namespace
 
-void add_workload_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("workload", "Make prompts with answers, of a given length");
-  command->footer(footer());
+void add_workload_command(Command app) {
+  Command command = app.add_subcommand("workload", "Make prompts with answers, of a given length");
+  command.footer(footer());
   const auto options = std::make_shared<Options>();
   workload::WorkloadOptions& workload = options->workload;
-  command->add_option("KIND", options->kind, "What is to be done: see the kinds")->required();
+  command.add_option("KIND", options->kind, "What is to be done: see the kinds").required();
   command
-      ->add_option("--context", workload.context_tokens,
-                   "Tokens of each prompt, question included: never more, and less by a word at most")
-      ->required()
-      ->transform(token_count())
-      ->type_name("TOKENS");
-  command->add_option("--count", workload.count, "Prompts")
-      ->check(whole_number())
-      ->type_name("M")
-      ->capture_default_str();
-  command->add_option("--seed", workload.seed, "Same seed, same bytes")
-      ->check(whole_number())
-      ->type_name("S")
-      ->capture_default_str();
-  command->add_option("--facts", workload.task.facts, "Facts to hide, values of a key, or questions to ask")
-      ->check(whole_number())
-      ->type_name("K")
-      ->capture_default_str();
-  command->add_option("--hops", workload.task.hops, "Copies between a value and the variable asked for")
-      ->check(whole_number())
-      ->type_name("H")
-      ->capture_default_str();
+      .add_option("--context", workload.context_tokens,
+                  "Tokens of each prompt, question included: never more, and less by a word at most")
+      .required()
+      .transform(token_count())
+      .type_name("TOKENS");
+  command.add_option("--count", workload.count, "Prompts")
+      .check(whole_number())
+      .type_name("M")
+      .capture_default_str();
+  command.add_option("--seed", workload.seed, "Same seed, same bytes")
+      .check(whole_number())
+      .type_name("S")
+      .capture_default_str();
+  command.add_option("--facts", workload.task.facts, "Facts to hide, values of a key, or questions to ask")
+      .check(whole_number())
+      .type_name("K")
+      .capture_default_str();
+  command.add_option("--hops", workload.task.hops, "Copies between a value and the variable asked for")
+      .check(whole_number())
+      .type_name("H")
+      .capture_default_str();
   command
-      ->add_option("--style", options->style,
-                   "Facts as pairs, << apple river >>, as sentences, The code of apple is river., or in\n"
-                   "RULER's words, One of the special magic numbers for apple is: 1234567.")
-      ->capture_default_str()
-      ->type_name("pairs|sentences|ruler");
+      .add_option("--style", options->style,
+                  "Facts as pairs, << apple river >>, as sentences, The code of apple is river., or in\n"
+                  "RULER's words, One of the special magic numbers for apple is: 1234567.")
+      .capture_default_str()
+      .type_name("pairs|sentences|ruler");
   command
-      ->add_option("--examples", workload.task.examples,
-                   "Short tasks of the kind with their answers, before the prompt")
-      ->check(whole_number())
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--text", options->text_file, "UTF-8 text for the contexts instead of the built-in one")
-      ->type_name("FILE");
-  command->add_option("--tokenizer", options->tokenizer_dir, "Folder with the tokenizer that counts")
-      ->type_name("DIR")
-      ->capture_default_str();
-  command->add_flag("--chat", options->chat,
-                    "Each prompt is the message of a user, in the chat template of --tokenizer");
-  command->add_option("-o,--output", options->output, "JSON Lines, a prompt each (default: standard output)")
-      ->type_name("FILE");
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing file");
-  command->callback([command, options] { run_workload_command(*command, *options); });
+      .add_option("--examples", workload.task.examples,
+                  "Short tasks of the kind with their answers, before the prompt")
+      .check(whole_number())
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--text", options->text_file, "UTF-8 text for the contexts instead of the built-in one")
+      .type_name("FILE");
+  command.add_option("--tokenizer", options->tokenizer_dir, "Folder with the tokenizer that counts")
+      .type_name("DIR")
+      .capture_default_str();
+  command.add_flag("--chat", options->chat,
+                   "Each prompt is the message of a user, in the chat template of --tokenizer");
+  command.add_option("-o,--output", options->output, "JSON Lines, a prompt each (default: standard output)")
+      .type_name("FILE");
+  command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
+  command.callback([command, options] { run_workload_command(command, *options); });
 }
 
 }  // namespace kvsim::tools

@@ -2,16 +2,13 @@
 #include "tools/commands/run_command.hpp"
 
 #include <ostream>
-#include <vector>
 
-#include "sim/base/error.hpp"
 #include "sim/base/inputs.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/help_text.hpp"
 #include "tools/printing/version_text.hpp"
-#include "tools/requests/command_line_errors.hpp"
 #include "tools/requests/named_inputs.hpp"
+#include "tools/requests/option_groups.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -29,14 +26,12 @@ Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4
 }  // namespace
 
 void run_command(std::span<const std::string> arguments) {
-  CLI::App app(
+  const CommandLine line(
+      "kvsim",
       "Offline study of KV cache policies: record a run of a language model once, then ask what any "
-      "eviction\n"
-      "policy at any budget would have lost.",
-      "kvsim");
-  app.formatter(std::make_shared<HelpText>());
-  app.footer(kExamples);
-  app.set_version_flag("-V,--version", version_text, "Version, commit, compiler, libraries");
+      "eviction\npolicy at any budget would have lost.",
+      kExamples, version_text);
+  const Command app = line.root();
   app.require_subcommand(1);
   add_capture_command(app);
   add_workload_command(app);
@@ -63,16 +58,7 @@ void run_command(std::span<const std::string> arguments) {
   group_shared_options(app);
   inputs::begin_run();
   note_named_inputs(arguments);
-  try {
-    // CLI11 takes them from the end.
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::CallForVersion& version) {
-    front_end().results() << version.what() << '\n';
-  } catch (const CLI::Success&) {
-    front_end().results() << app.help();
-  } catch (const CLI::ParseError& error) {
-    usage_error(explain(app, error));
-  }
+  front_end().results() << line.parse(arguments);
 }
 
 }  // namespace kvsim::tools

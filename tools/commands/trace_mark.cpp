@@ -86,31 +86,31 @@ void mark(const Options& options) {
 
 }  // namespace
 
-void add_mark(CLI::App& trace) {
-  CLI::App* command = trace.add_subcommand(
+void add_mark(Command trace) {
+  Command command = trace.add_subcommand(
       "mark",
       "Copies a trace and marks in the copy which of the prompt's tokens are evidence, context, question");
-  command->footer(kExamples);
+  command.footer(kExamples);
   const auto options = std::make_shared<Options>();
-  command->add_option("TRACE", options->file, "Trace; it stays as it is")->required();
-  command->add_option("-o,--output", options->output, "Trace to write")->required();
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing file");
+  command.add_option("TRACE", options->file, "Trace; it stays as it is").required();
+  command.add_option("-o,--output", options->output, "Trace to write").required();
+  command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
   const std::array help{
       "What is to be read: TEXT that the prompt holds, or token numbers such as 120:135,300\n"
       "(120 to 134, and 300); text that looks like numbers is written text:4721. Any number of times",
       "Instruction or question, said likewise", "Where the answer stands, said likewise"};
   for (std::size_t r = 0; r < kRoles.size(); ++r)
-    command->add_option("--" + std::string(role_name(kRoles[r])), options->said[r], help[r])
-        ->allow_extra_args(false)
-        ->type_name("TEXT|TOKENS");
+    command.add_option("--" + std::string(role_name(kRoles[r])), options->said[r], help[r])
+        .allow_extra_args(false)
+        .type_name("TEXT|TOKENS");
   command
-      ->add_option("--occurrence", options->occurrence,
-                   "Which one is meant of TEXT that occurs several times, from 1, or all")
-      ->type_name("N|all");
-  command->add_option("--clear", options->cleared, "Forgets these marks first: context, question or evidence")
-      ->allow_extra_args(false)
-      ->check(CLI::IsMember({"context", "question", "evidence"}));
-  command->callback([options] { mark(*options); });
+      .add_option("--occurrence", options->occurrence,
+                  "Which one is meant of TEXT that occurs several times, from 1, or all")
+      .type_name("N|all");
+  command.add_option("--clear", options->cleared, "Forgets these marks first: context, question or evidence")
+      .allow_extra_args(false)
+      .check(one_of({"context", "question", "evidence"}));
+  command.callback([options] { mark(*options); });
 }
 
 }  // namespace kvsim::tools

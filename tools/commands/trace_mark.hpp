@@ -1,10 +1,10 @@
 #pragma once
 /// kvsim trace mark: what parts of a recorded prompt are for.
-#include <CLI/CLI.hpp>
+#include "tools/requests/command_tree.hpp"
 
 namespace kvsim::tools {
 
 /// Adds `mark` to the command `trace`.
-void add_mark(CLI::App& trace);
+void add_mark(Command trace);
 
 }  // namespace kvsim::tools

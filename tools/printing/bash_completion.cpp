@@ -76,12 +76,12 @@ std::string patterns(const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::string bash_completion(const CLI::App& root) {
+std::string bash_completion(Command root) {
   const std::vector<DescribedCommand> commands = described_commands(root);
   std::string out = kBegin;
   std::vector<std::string> below;
   for (const DescribedCommand& command : commands)
-    if (command.app != &root && command.name != "kvsim help" && command.name != "kvsim man")
+    if (!command.parent.empty() && command.name != "kvsim help" && command.name != "kvsim man")
       below.push_back(command.name);
   out += "      " + patterns(below) + ") at+=\" ${COMP_WORDS[i]}\" ;;\n";
   out += "    esac\n  done\n  local options= first= later= value=\n  case \"$at\" in\n";

@@ -1,5 +1,6 @@
 #include "tools/printing/command_line.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 
@@ -9,7 +10,6 @@
 #include "sim/cost/model.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/help_text.hpp"
-#include "tools/requests/named_command.hpp"
 #include "traces/workloads/workload.hpp"
 
 namespace kvsim::tools {
@@ -84,12 +84,15 @@ DescribedOption described(const CLI::Option& option) {
 }
 
 void describe(const CLI::App& app, std::vector<DescribedCommand>& out) {
-  DescribedCommand command{&app, full_name(app), one_line(app.get_description())};
+  const Footer footer = footer_of(app);
+  DescribedCommand command{full_name(app), app.get_parent() == nullptr ? "" : full_name(*app.get_parent()),
+                           one_line(app.get_description()), footer.examples, footer.rest};
   for (const CLI::Option* option : app.get_options([](const CLI::Option*) { return true; })) {
     DescribedOption made = described(*option);
     (made.positional ? command.positionals : command.options).push_back(std::move(made));
   }
-  command.commands = command_names(app);
+  for (const CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; }))
+    command.commands.push_back(below->get_name());
   out.push_back(std::move(command));
   for (const CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; }))
     describe(*below, out);
@@ -104,9 +107,9 @@ std::vector<std::string> policies_of(bool allocations) {
 
 }  // namespace
 
-std::vector<DescribedCommand> described_commands(const CLI::App& root) {
+std::vector<DescribedCommand> described_commands(Command root) {
   std::vector<DescribedCommand> out;
-  describe(root, out);
+  describe(root.parser(), out);
   return out;
 }
 

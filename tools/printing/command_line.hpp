@@ -1,9 +1,10 @@
 #pragma once
-/// The command line as data, taken from the description that CLI11 parses by: what completion and manual
+/// The command line as data, taken from the description that it is parsed by: what completion and manual
 /// pages are generated from.
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+#include "tools/requests/command_tree.hpp"
 
 namespace kvsim::tools {
 
@@ -25,15 +26,18 @@ struct DescribedOption {
 };
 
 struct DescribedCommand {
-  const CLI::App* app = nullptr;
-  std::string name{};  ///< "kvsim cost fit"
-  std::string help{};  ///< one line
+  std::string name{};              ///< "kvsim cost fit"
+  std::string parent{};            ///< "kvsim cost"; empty: it is the root
+  std::string help{};              ///< one line
+  std::string examples{}, rest{};  ///< of what --help prints
   std::vector<DescribedOption> options{}, positionals{};
   std::vector<std::string> commands{};  ///< the names of those below, without its own
+
+  std::string last_name() const { return name.substr(parent.empty() ? 0 : parent.size() + 1); }
 };
 
 /// `root` and every command below, each before its own.
-std::vector<DescribedCommand> described_commands(const CLI::App& root);
+std::vector<DescribedCommand> described_commands(Command root);
 
 /// Names that options take: all policies and presets, allocations, models, machines.
 std::vector<std::string> policy_words();

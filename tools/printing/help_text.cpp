@@ -43,17 +43,4 @@ std::string HelpText::make_option_opts(const CLI::Option* option) const {
   return text.replace(at, type.size(), type.substr(0, colon));
 }
 
-void group_options(CLI::App& command, const std::string& group, const std::vector<std::string>& names) {
-  for (const std::string& name : names)
-    if (CLI::Option* const option = command.get_option_no_throw(name)) option->group(group);
-}
-
-void group_shared_options(CLI::App& root) {
-  group_options(
-      root, "Results",
-      {"--format", "--output", "--overwrite", "--decisions", "--plot", "--per", "--losses", "--bounds"});
-  group_options(root, "Run", {"--threads", "--seed", "--memory-limit", "--quiet"});
-  for (CLI::App* const command : root.get_subcommands({})) group_shared_options(*command);
-}
-
 }  // namespace kvsim::tools

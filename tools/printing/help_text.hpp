@@ -23,10 +23,4 @@ class HelpText : public CLI::Formatter {
   std::string make_option_opts(const CLI::Option* option) const override;
 };
 
-/// Puts options that many commands have into the groups `Results` and `Run`, wherever they are.
-void group_shared_options(CLI::App& root);
-
-/// Puts options of one command into a group.
-void group_options(CLI::App& command, const std::string& group, const std::vector<std::string>& names);
-
 }  // namespace kvsim::tools

@@ -6,8 +6,6 @@
 #include "sim/base/joined.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/version.hpp"
-#include "tools/printing/command_line.hpp"
-#include "tools/printing/help_text.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -80,21 +78,19 @@ std::string options_text(const DescribedCommand& command) {
 
 }  // namespace
 
-std::string page_name(const CLI::App& command) {
-  std::string name = full_name(command);
+std::string page_name(const std::string& command) {
+  std::string name = command;
   std::replace(name.begin(), name.end(), ' ', '-');
   return name;
 }
 
-std::string manual_page(const CLI::App& app) {
-  const std::vector<DescribedCommand> all = described_commands(app);
-  const DescribedCommand& command = all.front();
-  const auto [examples, rest] = footer_of(app);
-  std::string name = page_name(app);
+std::string manual_page(const DescribedCommand& command, const std::vector<DescribedCommand>& all) {
+  std::string name = page_name(command.name);
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
   std::string out = ".TH " + escaped(name) + " 1 \"\" \"kvsim " + kVersion + "\" \"kvsim\"\n" +
-                    section("Name") + escaped(page_name(app)) + " \\- " + escaped(command.help) + '\n' +
-                    section("Synopsis") + synopsis(command);
+                    section("Name") + escaped(page_name(command.name)) + " \\- " + escaped(command.help) +
+                    '\n' + section("Synopsis") + synopsis(command);
+  const std::string& examples = command.examples;
   if (!examples.empty()) out += section("Examples") + verbatim(examples.substr(examples.find('\n') + 1));
   if (!command.positionals.empty()) {
     out += section("Arguments");
@@ -105,14 +101,14 @@ std::string manual_page(const CLI::App& app) {
   if (!command.commands.empty()) {
     out += section("Commands");
     for (const DescribedCommand& below : all) {
-      if (below.app->get_parent() != &app) continue;
-      out += ".TP\n\\fB" + escaped(below.app->get_name()) + "\\fR\n" + escaped(below.help) + '\n';
-      others.push_back("\\fB" + escaped(page_name(*below.app)) + "\\fR(1)");
+      if (below.parent != command.name) continue;
+      out += ".TP\n\\fB" + escaped(below.last_name()) + "\\fR\n" + escaped(below.help) + '\n';
+      others.push_back("\\fB" + escaped(page_name(below.name)) + "\\fR(1)");
     }
   }
-  if (!rest.empty()) out += section("Notes") + verbatim(rest);
-  if (app.get_parent() != nullptr)
-    others.insert(others.begin(), "\\fB" + escaped(page_name(*app.get_parent())) + "\\fR(1)");
+  if (!command.rest.empty()) out += section("Notes") + verbatim(command.rest);
+  if (!command.parent.empty())
+    others.insert(others.begin(), "\\fB" + escaped(page_name(command.parent)) + "\\fR(1)");
   return out + section("See also") + joined(others, ",\n") + '\n';
 }
 

@@ -74,11 +74,11 @@ std::string patterns(const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::string zsh_completion(const CLI::App& root) {
+std::string zsh_completion(Command root) {
   const std::vector<DescribedCommand> commands = described_commands(root);
   std::vector<std::string> below;
   for (const DescribedCommand& command : commands)
-    if (command.app != &root && command.name != "kvsim help" && command.name != "kvsim man")
+    if (!command.parent.empty() && command.name != "kvsim help" && command.name != "kvsim man")
       below.push_back(command.name);
   std::string body =
       "      " + patterns(below) + ") at+=\" $word\" ;;\n    esac\n  done\n  case \"$at\" in\n";
@@ -88,8 +88,7 @@ std::string zsh_completion(const CLI::App& root) {
       for (const std::string& name : option.names) body += "\n        " + described(name, option.help);
     body += ")\n      commands=(";
     for (const DescribedCommand& other : commands)
-      if (other.app->get_parent() == command.app)
-        body += "\n        " + described(other.app->get_name(), other.help);
+      if (other.parent == command.name) body += "\n        " + described(other.last_name(), other.help);
     body += ")\n      first=" + shell_quoted(first_value(command)) +
             " later=" + shell_quoted(later_value(command)) + " ;;\n";
   }

@@ -6,30 +6,30 @@
 
 namespace kvsim::tools {
 
-void add_cache_options(CLI::App& command, CacheOptions& options) {
+void add_cache_options(Command command, CacheOptions& options) {
   const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
-    return command.add_option(name, value, help)->type_name(type);
+    return command.add_option(name, value, help).type_name(type);
   };
-  CLI::Option* model =
+  Option model =
       add("--model", options.model,
           "Whose keys and values are cached: capacities can be bytes then (kvsim cost models)", "MODEL");
   add("--machine", options.machine,
       "On which prompts are computed: seconds and operations that hits save (kvsim cost machines)", "MACHINE")
-      ->needs(model);
-  CLI::Option* stored =
+      .needs(model);
+  Option stored =
       add("--stored", options.stored,
           "How cached prompts are kept: a policy as of kvsim cost estimate, like 'full+kivi(bits=2)'\n"
           "or keydiff (default: every token as --kv says)",
           "POLICY")
-          ->needs(model);
+          .needs(model);
   add("--budget", options.budget, "What that policy keeps of a prompt: 25%, or tokens per lane", "BUDGET")
-      ->needs(stored);
+      .needs(stored);
   add("--kv", options.serving.kv, "Keys and values that are stored as they come", "fp16|bf16|fp32")
-      ->capture_default_str()
-      ->needs(model);
+      .capture_default_str()
+      .needs(model);
   add("--tensor-parallel", options.serving.tensor_parallel, "Devices that share every layer", "N")
-      ->capture_default_str()
-      ->needs(model);
+      .capture_default_str()
+      .needs(model);
 }
 
 std::optional<serving::ServedModel> served_model(const CacheOptions& options) {

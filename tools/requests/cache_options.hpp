@@ -1,13 +1,13 @@
 #pragma once
 /// What a prefix cache holds and on what it stands, as typed: the options that commands about prefix caches
 /// share.
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "analysis/prefix/cache_capacity.hpp"
 #include "analysis/prefix/prefill_cost.hpp"
+#include "tools/requests/command_tree.hpp"
 #include "tools/requests/cost_request.hpp"
 
 namespace kvsim::tools {
@@ -18,7 +18,7 @@ struct CacheOptions {
 };
 
 /// Adds --model, --machine, --stored, --budget, --kv and --tensor-parallel.
-void add_cache_options(CLI::App& command, CacheOptions& options);
+void add_cache_options(Command command, CacheOptions& options);
 
 /// What is served and on what; none: no --model. Without a machine all that needs none. Throws Error(usage).
 std::optional<serving::ServedModel> served_model(const CacheOptions& options);

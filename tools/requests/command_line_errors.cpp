@@ -10,7 +10,6 @@
 #include "sim/base/shell_word.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/printing/help_text.hpp"
-#include "tools/requests/named_command.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -21,6 +20,13 @@ std::vector<std::string> option_names(const CLI::App& app) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
+  return names;
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
   return names;
 }
 
@@ -133,16 +139,6 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error) {
     if (chosen.empty()) return std::string(error.what()) + "\n  " + see_help(*app);
     app = chosen.back();
   }
-}
-
-void require_names_of_outputs(CLI::App& app) {
-  for (const char* name : {"--output", "--decisions"}) {
-    CLI::Option* const option = app.get_option_no_throw(name);
-    if (option == nullptr) continue;
-    option->check(CLI::Validator(
-        [](std::string& text) { return std::string(text.empty() ? "is empty; name a file" : ""); }, ""));
-  }
-  for (CLI::App* const command : app.get_subcommands({})) require_names_of_outputs(*command);
 }
 
 }  // namespace kvsim::tools

@@ -1,10 +1,10 @@
 #pragma once
 /// The options that kvsim cost estimate and kvsim cost fit share: what is served, how, and on what.
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "analysis/cost/cost_study.hpp"
+#include "tools/requests/command_tree.hpp"
 #include "tools/requests/cost_request.hpp"
 #include "tools/requests/output_options.hpp"
 
@@ -18,7 +18,7 @@ struct CostOptions : OutputOptions {
   bool quiet = false;
 };
 
-void add_cost_options(CLI::App& command, CostOptions& options);
+void add_cost_options(Command command, CostOptions& options);
 
 /// The model that --model names. Throws Error(usage) if it is missing or not known.
 cost::Model asked_model(const CostOptions& options);

@@ -8,25 +8,25 @@
 
 namespace kvsim::tools {
 
-CLI::Validator whole_number() {
+Check whole_number() {
   const auto complaint = [](const std::string& text) -> std::string {
     if (number_of<std::uint64_t>(text)) return {};
     return kvsim::quoted(text) + " is not a whole number from 0 to " + std::to_string(UINT64_MAX);
   };
-  return CLI::Validator(complaint, "", "whole number");
+  return {complaint};
 }
 
-CLI::Validator token_count() {
+Check token_count() {
   const auto convert = [](std::string& text) -> std::string {
     const std::optional<std::uint64_t> tokens = tokens_of(text);
     if (!tokens) return kvsim::quoted(text) + " is no number of tokens; one is 8192, 8K (8 * 1024) or 1M";
     text = std::to_string(*tokens);
     return {};
   };
-  return CLI::Validator(convert, "", "number of tokens");
+  return {convert};
 }
 
-CLI::Validator byte_count() {
+Check byte_count() {
   const auto convert = [](std::string& text) -> std::string {
     const double bytes = bytes_of(text).value_or(0);
     if (!(bytes >= 1 && bytes < 0x1p63))
@@ -35,7 +35,7 @@ CLI::Validator byte_count() {
     text = std::to_string(static_cast<std::uint64_t>(bytes));
     return {};
   };
-  return CLI::Validator(convert, "", "number of bytes");
+  return {convert};
 }
 
 }  // namespace kvsim::tools

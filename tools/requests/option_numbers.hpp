@@ -1,15 +1,15 @@
 #pragma once
 /// Numbers that options take. What CLI11 lets through for unsigned 64-bit options, it wraps (-1) or clamps
 /// (2^64): these refuse both.
-#include <CLI/CLI.hpp>
+#include "tools/requests/command_tree.hpp"
 
 namespace kvsim::tools {
 
 /// For check(): digits only, up to 2^64 - 1.
-CLI::Validator whole_number();
+Check whole_number();
 /// For transform(): tokens as tokens_of() reads them, 2K for 2048.
-CLI::Validator token_count();
+Check token_count();
 /// For transform(): bytes as bytes_of() reads them, 64MiB.
-CLI::Validator byte_count();
+Check byte_count();
 
 }  // namespace kvsim::tools

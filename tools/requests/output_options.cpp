@@ -33,14 +33,14 @@ bool is_among(const std::string& ending, std::string_view endings) {
 
 }  // namespace
 
-void add_output_options(CLI::App& command, OutputOptions& options) {
-  const auto add = [&](CLI::Option* option) { option->group("Results"); };
+void add_output_options(Command command, OutputOptions& options) {
+  const auto add = [&](Option option) { option.group("Results"); };
   add(command.add_option("--format", options.format, "Written as (default: as FILE ends, else a table)")
-          ->type_name("table|csv|json|jsonl|md|h5"));
+          .type_name("table|csv|json|jsonl|md|h5"));
   add(command
           .add_option("-o,--output", options.output,
                       "Results go to this file instead of standard output: .csv, .json, .jsonl, .md, .h5")
-          ->type_name("FILE"));
+          .type_name("FILE"));
   add(command.add_flag("--overwrite", options.overwrite, "Replace an existing output file"));
 }
 

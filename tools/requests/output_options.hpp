@@ -1,9 +1,9 @@
 #pragma once
 /// Where a command's results go, and as what: the same options everywhere.
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "analysis/results/format.hpp"
+#include "tools/requests/command_tree.hpp"
 
 namespace kvsim::tools {
 
@@ -14,7 +14,7 @@ struct OutputOptions {
 };
 
 /// Adds --format, -o and --overwrite.
-void add_output_options(CLI::App& command, OutputOptions& options);
+void add_output_options(Command command, OutputOptions& options);
 
 /// What the results are written as. Throws Error(usage) for an unknown format, one that is not what the name
 /// of the file says, and a name that ends like none.

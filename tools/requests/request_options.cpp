@@ -20,34 +20,34 @@ std::string request_format_names() {
   return names;
 }
 
-void add_request_options(CLI::App& command, RequestOptions& options) {
-  const auto add = [&](CLI::Option* option) { return option->group("Requests"); };
+void add_request_options(Command command, RequestOptions& options) {
+  const auto add = [&](Option option) { return option.group("Requests"); };
   add(command.add_option("--from", options.from, "Format of the trace (default: as its first line looks)"))
-      ->type_name(request_format_names());
+      .type_name(request_format_names());
   add(command.add_option(
           "--block-tokens", options.block_tokens,
           "Tokens per block, where the trace does not say it (default: as usual in its format)"))
-      ->transform(token_count())
-      ->type_name("TOKENS");
+      .transform(token_count())
+      .type_name("TOKENS");
   add(command.add_option("--hash", options.hash,
                          "What an id names: a block and all before it, or its tokens alone (default: as the "
                          "format has it)"))
-      ->check(CLI::IsMember({"chained", "content"}).description(""))
-      ->type_name("chained|content");
+      .check(hidden(one_of({"chained", "content"})))
+      .type_name("chained|content");
   add(command.add_option(
           "--tail", options.tail,
           "Whether tokens behind the last whole block have an id (default: as the trace shows)"))
-      ->check(CLI::IsMember({"partial", "missing"}).description(""))
-      ->type_name("partial|missing");
+      .check(hidden(one_of({"partial", "missing"})))
+      .type_name("partial|missing");
   add(command.add_option(
           "--generated", options.generated,
           "Blocks of generated tokens: unknown, or inferred from the next turn (default: as the "
           "trace says)"))
-      ->check(CLI::IsMember({"none", "inferred"}).description(""))
-      ->type_name("none|inferred");
+      .check(hidden(one_of({"none", "inferred"})))
+      .type_name("none|inferred");
   add(command.add_option("--limit", options.limit, "Only so many requests, the first (default: all)"))
-      ->check(whole_number())
-      ->type_name("N");
+      .check(whole_number())
+      .type_name("N");
 }
 
 requests::ReadOptions read_options(const RequestOptions& options) {

@@ -1,8 +1,8 @@
 #pragma once
 /// How a trace of requests is read: the same options in every command that reads one.
-#include <CLI/CLI.hpp>
 #include <string>
 
+#include "tools/requests/command_tree.hpp"
 #include "traces/requests/read_requests.hpp"
 
 namespace kvsim::tools {
@@ -13,7 +13,7 @@ struct RequestOptions {
 };
 
 /// Adds --from, --block-tokens, --hash, --tail, --generated and --limit.
-void add_request_options(CLI::App& command, RequestOptions& options);
+void add_request_options(Command command, RequestOptions& options);
 
 /// Throws Error(usage) for a block size that is none.
 requests::ReadOptions read_options(const RequestOptions& options);

@@ -4,13 +4,13 @@
 
 namespace kvsim::tools {
 
-void add_served_options(CLI::App& command, ServedOptions& options) {
-  command.add_option("--model", options.model, "As of kvsim cost estimate")->required()->type_name("MODEL");
+void add_served_options(Command command, ServedOptions& options) {
+  command.add_option("--model", options.model, "As of kvsim cost estimate").required().type_name("MODEL");
   command.add_option("--machine", options.machine, "As of kvsim cost estimate")
-      ->required()
-      ->type_name("MACHINE");
+      .required()
+      .type_name("MACHINE");
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    command.add_option(name, value, help)->capture_default_str()->type_name(type)->group("Engine");
+    command.add_option(name, value, help).capture_default_str().type_name(type).group("Engine");
   };
   add("--tensor-parallel", options.serving.tensor_parallel, "Devices that share every layer of an engine",
       "N");

@@ -1,9 +1,9 @@
 #pragma once
 /// Which model serves on which machine: the same options in every command that serves requests.
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "sim/serving/served_model.hpp"
+#include "tools/requests/command_tree.hpp"
 #include "tools/requests/cost_request.hpp"
 
 namespace kvsim::tools {
@@ -15,7 +15,7 @@ struct ServedOptions {
 
 /// Adds --model, --machine and, among those of an engine, --tensor-parallel, --kv, --weight-bits and
 /// --host-floor-ms.
-void add_served_options(CLI::App& command, ServedOptions& options);
+void add_served_options(Command command, ServedOptions& options);
 
 /// Throws Error(usage) with the nearest names.
 serving::ServedModel parse_served(const ServedOptions& options);

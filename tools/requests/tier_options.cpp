@@ -115,13 +115,13 @@ const std::string& or_else(const std::string& text, const std::string& other) {
 
 }  // namespace
 
-void add_tier_options(CLI::App& command, TierOptions& options) {
+void add_tier_options(Command command, TierOptions& options) {
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    return command.add_option(name, value, help)->type_name(type)->group("Tiers");
+    return command.add_option(name, value, help).type_name(type).group("Tiers");
   };
   add("--kv", options.kv,
       "How keys and values are stored: fp16, fp32 or a representation (kvsim policy list)", "KIND")
-      ->capture_default_str();
+      .capture_default_str();
   add("--host-kv", options.host_kv, "How they are stored in host memory (default: as --kv)", "KIND");
   add("--ssd-kv", options.ssd_kv, "How they are stored on the SSD (default: as in host memory)", "KIND");
   add("--host-sent", options.host_sent,
@@ -136,7 +136,7 @@ void add_tier_options(CLI::App& command, TierOptions& options) {
       "Rate and latency to the SSD, like 7GB/s,100us (default: the machine's)", "LINK");
   add("--tensor-parallel", options.tensor_parallel,
       "Devices that share every layer; bytes are of one of them", "N")
-      ->capture_default_str();
+      .capture_default_str();
   add("--weight-bits", options.weight_bits, "Of a parameter of matrices (default: as of kvsim cost estimate)",
       "BITS");
 }

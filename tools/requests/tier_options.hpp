@@ -1,12 +1,12 @@
 #pragma once
 /// The tiers behind a device as options: their links, and how keys and values are stored in them.
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "sim/cost/tier_loading.hpp"
 #include "sim/serving/served_model.hpp"
+#include "tools/requests/command_tree.hpp"
 
 namespace kvsim::tools {
 
@@ -22,7 +22,7 @@ struct TierOptions {
 
 /// Adds --kv, --host-kv, --ssd-kv, --host-sent, --ssd-sent, --host-link, --ssd-link, --tensor-parallel and
 /// --weight-bits.
-void add_tier_options(CLI::App& command, TierOptions& options);
+void add_tier_options(Command command, TierOptions& options);
 
 /// A model and a machine, found by their names, and how they serve.
 serving::ServedModel tier_served(const TierOptions& options, const std::string& model,

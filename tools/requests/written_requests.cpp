@@ -12,14 +12,14 @@ namespace kvsim::tools {
 
 using requests::WrittenFormat;
 
-void add_written_format(CLI::App& command, std::string& to) {
+void add_written_format(Command command, std::string& to) {
   command
       .add_option(
           "--to", to,
           "mooncake: arrivals, lengths, hash_ids; bailian: turns of sessions besides (default: bailian "
           "where requests wait for others to end, else mooncake)")
-      ->check(CLI::IsMember({"mooncake", "bailian"}).description(""))
-      ->type_name("mooncake|bailian");
+      .check(hidden(one_of({"mooncake", "bailian"})))
+      .type_name("mooncake|bailian");
 }
 
 void refuse_requests_output(const std::string& path, bool overwrite) {

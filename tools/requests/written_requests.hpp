@@ -1,14 +1,14 @@
 #pragma once
 /// Files of requests that commands write.
-#include <CLI/CLI.hpp>
 #include <string>
 
+#include "tools/requests/command_tree.hpp"
 #include "traces/requests/write_requests.hpp"
 
 namespace kvsim::tools {
 
 /// Adds --to.
-void add_written_format(CLI::App& command, std::string& to);
+void add_written_format(Command command, std::string& to);
 
 /// Throws Error(usage) for a PATH that is that of results, and Error(input) where a file stands, before any
 /// work.
