@@ -10,10 +10,13 @@ Series& series_named(Chart& chart, const std::string& label) {
   return found != chart.series.end() ? *found : chart.series.emplace_back(Series{.label = label});
 }
 
+void sort_points(Series& series) {
+  std::sort(series.points.begin(), series.points.end(),
+            [](const Point& a, const Point& b) { return a.x < b.x; });
+}
+
 void sort_points(Chart& chart) {
-  for (Series& series : chart.series)
-    std::sort(series.points.begin(), series.points.end(),
-              [](const Point& a, const Point& b) { return a.x < b.x; });
+  for (Series& series : chart.series) sort_points(series);
 }
 
 void add_curves(Chart& chart, const std::map<std::string, Series>& curves,

@@ -11,7 +11,8 @@ namespace kvsim::analysis {
 
 /// The series of that label, which is added if there is none.
 Series& series_named(Chart& chart, const std::string& label);
-/// Points of every series by their x.
+/// Points by their x.
+void sort_points(Series& series);
 void sort_points(Chart& chart);
 /// Those of `curves` that are named, in that order, each with the colour of its place; then all others, grey
 /// under one name.

@@ -211,50 +211,44 @@ FigureKind curves_figure(const char* name, const char* summary, const char* need
 
 }  // namespace
 
-FigureKind cost_context_figure() {
-  return curves_figure(
-      "cost-context", "time to the first token, per token, and memory over the length of the prompt",
-      "rows of kvsim cost estimate with several prompts (--sweep prompt-tokens=...)",
-      {.title = "What a longer prompt costs",
-       .reading =
-           "A curve is a policy, as far as its peak fits the machine, whose memory is the line; lower is "
-           "better in every panel.",
-       .x = "prompt",
-       .x_unit = 1.0 / 1024,
-       .axis = token_axis("prompt"),
-       .panels = {{"first token", "ttft_seconds", "s", 1, true},
-                  {"time per token", "tpot_seconds", "ms", kPerMilli},
-                  {"peak of memory", "peak_bytes", "GiB per device", 1 / kGibibyte, true, "machine_bytes"}}});
-}
-
-FigureKind cost_batch_figure() {
-  return curves_figure(
-      "cost-batch", "throughput, time per token and memory over the batch",
-      "rows of kvsim cost estimate with several batches (--sweep batch=...)",
-      {.title = "What a larger batch brings and costs",
-       .reading =
-           "A curve is a policy, as far as its peak fits the machine, whose memory is the line; throughput "
-           "counts the tokens that all sequences generate, their prefill included.",
-       .x = "batch",
-       .axis = {.label = "batch", .log = true, .at_values = true, .whole = true},
-       .panels = {{"throughput", "tokens_per_second", "tokens/s"},
-                  {"time per token", "tpot_seconds", "ms", kPerMilli},
-                  {"peak of memory", "peak_bytes", "GiB per device", 1 / kGibibyte, true, "machine_bytes"}}});
-}
-
-FigureKind cost_budget_figure() {
-  return curves_figure("cost-budget", "largest batch, throughput and time per token over the budget",
-                       "rows of kvsim cost estimate with several budgets (--sweep budget=...)",
-                       {.title = "What a smaller budget buys",
-                        .reading = "A curve is a policy; a dashed line has a size of its own. The largest "
-                                   "batch is the one whose peak "
-                                   "still fits the machine.",
-                        .x = "budget_tokens",
-                        .x_unit = 1.0 / 1024,
-                        .axis = token_axis("budget per lane"),
-                        .panels = {{"largest batch", "largest_batch", "sequences"},
-                                   {"throughput", "tokens_per_second", "tokens/s"},
-                                   {"time per token", "tpot_seconds", "ms", kPerMilli}}});
+std::vector<FigureKind> cost_curves() {
+  return {
+      curves_figure("cost-context",
+                    "time to the first token, per token, and memory over the length of the prompt",
+                    "rows of kvsim cost estimate with several prompts (--sweep prompt-tokens=...)",
+                    {.title = "What a longer prompt costs",
+                     .reading = "A curve is a policy, as far as its peak fits the machine, whose memory is "
+                                "the line; lower is better in every panel.",
+                     .x = "prompt",
+                     .x_unit = 1.0 / 1024,
+                     .axis = token_axis("prompt"),
+                     .panels = {{"first token", "ttft_seconds", "s", 1, true},
+                                {"time per token", "tpot_seconds", "ms", kPerMilli},
+                                {"peak of memory", "peak_bytes", "GiB per device", 1 / kGibibyte, true,
+                                 "machine_bytes"}}}),
+      curves_figure(
+          "cost-batch", "throughput, time per token and memory over the batch",
+          "rows of kvsim cost estimate with several batches (--sweep batch=...)",
+          {.title = "What a larger batch brings and costs",
+           .reading = "A curve is a policy, as far as its peak fits the machine, whose memory is the line; "
+                      "throughput counts the tokens that all sequences generate, their prefill included.",
+           .x = "batch",
+           .axis = {.label = "batch", .log = true, .at_values = true, .whole = true},
+           .panels = {{"throughput", "tokens_per_second", "tokens/s"},
+                      {"time per token", "tpot_seconds", "ms", kPerMilli},
+                      {"peak of memory", "peak_bytes", "GiB per device", 1 / kGibibyte, true,
+                       "machine_bytes"}}}),
+      curves_figure("cost-budget", "largest batch, throughput and time per token over the budget",
+                    "rows of kvsim cost estimate with several budgets (--sweep budget=...)",
+                    {.title = "What a smaller budget buys",
+                     .reading = "A curve is a policy; a dashed line has a size of its own. The largest batch "
+                                "is the one whose peak still fits the machine.",
+                     .x = "budget_tokens",
+                     .x_unit = 1.0 / 1024,
+                     .axis = token_axis("budget per lane"),
+                     .panels = {{"largest batch", "largest_batch", "sequences"},
+                                {"throughput", "tokens_per_second", "tokens/s"},
+                                {"time per token", "tpot_seconds", "ms", kPerMilli}}})};
 }
 
 }  // namespace kvsim::analysis

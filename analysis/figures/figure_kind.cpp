@@ -10,9 +10,10 @@
 
 namespace kvsim::analysis {
 
-#define KVSIM_FIGURE(function) FigureKind function();
-#include "analysis/figures/figures.def"
-#undef KVSIM_FIGURE
+// Figures by subject, each list in the file of its name.
+std::vector<FigureKind> answer_figures(), drift_figures(), quality_figures(), comparison_figures(),
+    byte_figures(), agreement_figures(), part_figures(), layer_figures(), key_figures(), cost_bars(),
+    cost_curves(), hit_figures(), reuse_figures();
 
 namespace {
 
@@ -116,12 +117,15 @@ bool FigureChoice::wants(const std::string& policy) const {
 }
 
 const std::vector<FigureKind>& figure_kinds() {
-  static const std::vector<FigureKind> all = {
-#define KVSIM_FIGURE(function) function(),
-#include "analysis/figures/figures.def"
-#undef KVSIM_FIGURE
-  };
-  return all;
+  static const std::vector<FigureKind> kAll = [] {
+    std::vector<FigureKind> all;
+    for (const auto list :
+         {answer_figures, drift_figures, quality_figures, comparison_figures, byte_figures, agreement_figures,
+          part_figures, layer_figures, key_figures, cost_bars, cost_curves, hit_figures, reuse_figures})
+      for (FigureKind& kind : list()) all.push_back(std::move(kind));
+    return all;
+  }();
+  return kAll;
 }
 
 const FigureKind& figure_kind(std::string_view name) {

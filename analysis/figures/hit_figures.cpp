@@ -181,22 +181,19 @@ std::vector<Figure> by_parts(const FigureTables& tables, const FigureChoice& cho
 
 }  // namespace
 
-FigureKind hits_figure() {
-  return {.name = "hits",
-          .summary = "what prefix caches hit, and the seconds they save, over their capacity",
-          .needs = "rows of kvsim requests replay",
-          .draw = over_capacities,
-          .table = kHitsTable,
-          .data = {.panel = "panel", .series = "policy", .x = "capacity", .y = "value"}};
-}
-
-FigureKind hits_parts_figure() {
-  return {.name = "hits-parts",
-          .summary = "what prefix caches hit by depth, turn or category",
-          .needs = "rows of kvsim requests replay --by depth, turn or category",
-          .draw = by_parts,
-          .table = kHitsTable,
-          .data = {.panel = "capacity", .series = "policy", .x = "part", .y = "hit_rate"}};
+std::vector<FigureKind> hit_figures() {
+  return {{.name = "hits",
+           .summary = "what prefix caches hit, and the seconds they save, over their capacity",
+           .needs = "rows of kvsim requests replay",
+           .draw = over_capacities,
+           .table = kHitsTable,
+           .data = {.panel = "panel", .series = "policy", .x = "capacity", .y = "value"}},
+          {.name = "hits-parts",
+           .summary = "what prefix caches hit by depth, turn or category",
+           .needs = "rows of kvsim requests replay --by depth, turn or category",
+           .draw = by_parts,
+           .table = kHitsTable,
+           .data = {.panel = "capacity", .series = "policy", .x = "part", .y = "hit_rate"}}};
 }
 
 }  // namespace kvsim::analysis

@@ -23,13 +23,12 @@ std::size_t place_of(const std::string& name, std::vector<std::string>& names) {
 
 /// ALR: how far each ranking is from the best order, a column per lane.
 std::vector<Figure> ranking_loss(const Records& table) {
-  Figure figure{
-      .title = "How far rankings of positions are from the best order (ALR / largest ALR)",
-      .reading =
-          "0 % is a ranking that drops what gets least attention first, 100 % the opposite; a draw by "
-          "lot has 50 %.",
-      .remark = means_remark(table, {"alr_share"}),
-      .data = trace_means(table, {"ranking", "layer", "head"}, {"alr_share"})};
+  Figure figure{.title = "How far rankings of positions are from the best order (ALR / largest ALR)",
+                .reading =
+                    "0 % is a ranking that drops what gets least attention first, 100 % the opposite; a draw "
+                    "by lot has 50 %.",
+                .remark = means_remark(table, {"alr_share"}),
+                .data = trace_means(table, {"ranking", "layer", "head"}, {"alr_share"})};
   HeatMap map{.unit = "ALR / largest ALR", .numbers = true, .percent = true};
   map.x.label = "layer.KV head";
   map.y.label = "ranking";
@@ -75,9 +74,8 @@ std::vector<Figure> cumulative_loss(const Records& table) {
   Figure figure{
       .title = "Attention lost by dropping positions in the order of a ranking",
       .reading =
-          "The nearer a curve is to the best order, the better the ranking knows what attention will "
-          "not need; the straight line from nothing to everything is what a draw by lot has on "
-          "average.",
+          "The nearer a curve is to the best order, the better the ranking knows what attention will not "
+          "need; the straight line from nothing to everything is what a draw by lot has on average.",
       .remark = means_remark(table, {"loss"}),
       .data = trace_means(table, {"layer", "ranking", "dropped"}, values)};
   const std::map<double, Records> layers = split_by_number(figure.data, "layer");
@@ -146,52 +144,36 @@ std::vector<Figure> hash_correlation(const Records& table) {
 
 }  // namespace
 
-FigureKind ranking_loss_figure() {
-  return table_figure("ranking-loss", "how far rankings of positions are from the best order", ranking_loss);
-}
-
-FigureKind cumulative_loss_figure() {
-  return table_figure("cumulative-loss", "attention lost by dropping positions in the order of a ranking",
-                      cumulative_loss);
-}
-
-FigureKind hash_figure() {
-  return table_figure("hash", "correlation of attention and Hamming similarity, by bits", hash_correlation);
-}
-
-FigureKind persistence_figure() {
-  return lane_figure(
-      "persistence", "persistence of importance by layer and KV head",
-      {.title = "Persistence of importance by layer and KV head",
-       .reading =
-           "Left: how many of the positions that are important late had been important early; only what lies "
-           "above the right map, which is what a draw by lot has, is persistence.",
-       .columns = {{"persistence", "persistence"}, {"chance", "by lot", false}}});
-}
-
-FigureKind heads_figure() {
-  return lane_figure("heads", "where query heads look: sinks, locality, entropy",
-                     {.title = "Where query heads look",
-                      .reading = "Heads bright in the first map live on the first positions, in the second "
-                                 "on the last ones, in the "
-                                 "third on all alike: no few positions hold their attention.",
-                      .columns = {{"sink", "attention on first positions"},
-                                  {"local", "attention on last positions"},
-                                  {"entropy_share", "entropy / largest entropy"}},
-                      .heads = "query head",
-                      .numbers = false});  // too many heads for some of the maps to have room
-}
-
-FigureKind key_norms_figure() {
-  return lane_figure("key-norms", "correlation of key norm and attention by layer and KV head",
-                     {.title = "Correlation of key norm and attention by layer and KV head",
-                      .reading = "Negative cells are lanes whose small keys get the attention, where keeping "
-                                 "small keys is right; in "
-                                 "positive ones it is wrong.",
-                      .columns = {{"pearson", "of values (Pearson)"}, {"spearman", "of ranks (Spearman)"}},
-                      .unit = "correlation",
-                      .percent = false,
-                      .diverging = true});
+std::vector<FigureKind> key_figures() {
+  return {
+      table_figure("ranking-loss", "how far rankings of positions are from the best order", ranking_loss),
+      table_figure("cumulative-loss", "attention lost by dropping positions in the order of a ranking",
+                   cumulative_loss),
+      table_figure("hash", "correlation of attention and Hamming similarity, by bits", hash_correlation),
+      lane_figure(
+          "persistence", "persistence of importance by layer and KV head",
+          {.title = "Persistence of importance by layer and KV head",
+           .reading = "Left: how many of the positions that are important late had been important early; "
+                      "only what lies above the right map, which is what a draw by lot has, is persistence.",
+           .columns = {{"persistence", "persistence"}, {"chance", "by lot", false}}}),
+      lane_figure(
+          "heads", "where query heads look: sinks, locality, entropy",
+          {.title = "Where query heads look",
+           .reading = "Heads bright in the first map live on the first positions, in the second on the last "
+                      "ones, in the third on all alike: no few positions hold their attention.",
+           .columns = {{"sink", "attention on first positions"},
+                       {"local", "attention on last positions"},
+                       {"entropy_share", "entropy / largest entropy"}},
+           .heads = "query head",
+           .numbers = false}),
+      lane_figure("key-norms", "correlation of key norm and attention by layer and KV head",
+                  {.title = "Correlation of key norm and attention by layer and KV head",
+                   .reading = "Negative cells are lanes whose small keys get the attention, where keeping "
+                              "small keys is right; in positive ones it is wrong.",
+                   .columns = {{"pearson", "of values (Pearson)"}, {"spearman", "of ranks (Spearman)"}},
+                   .unit = "correlation",
+                   .percent = false,
+                   .diverging = true})};
 }
 
 }  // namespace kvsim::analysis

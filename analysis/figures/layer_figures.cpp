@@ -89,8 +89,8 @@ std::vector<Figure> importance(const Records& table) {
       .name = "importance-map",
       .title = "Where in the prompt each layer's importance lies, " + traces_text(all ? maps.size() : 1),
       .reading =
-          "A row is a layer and its spans sum to 100 %: importance that gathers in few spans is cheap "
-          "to keep, an even row is not."};
+          "A row is a layer and its spans sum to 100 %: importance that gathers in few spans is cheap to "
+          "keep, an even row is not."};
   if (!all)
     figure.remark = "The first of " + std::to_string(maps.size()) +
                     " traces: they differ in length or model, so that positions have no common mean.";
@@ -279,8 +279,7 @@ std::vector<Figure> retention_layers(const FigureTables& tables, const FigureCho
   figure.title = "What layers need, and what they retain, " + traces_text(traces);
   figure.reading =
       "Where a line is flat, all layers are alike and an even split is right; layers that need more stand "
-      "high in the "
-      "left panel and low in the right one.";
+      "high in the left panel and low in the right one.";
   if (traces > 1) figure.remark = "Bands reach from the least to the most of any trace.";
   figure.command = sizes->rows.empty() ? analyze_command("retention", *retention)
                                        : analyze_command("retention-size", *sizes);
@@ -398,26 +397,17 @@ std::vector<Figure> allocation(const Records& table) {
 
 }  // namespace
 
-FigureKind importance_figure() {
-  return table_figure("importance", "importance of positions by layer, a heat map", importance);
-}
-
-FigureKind retention_figure() {
-  return table_figure("retention",
-                      "importance retained, per bit, and its slope by tokens kept, a curve per layer",
-                      retention);
-}
-
-FigureKind retention_layers_figure() {
-  return {.name = "retention-layers",
-          .summary = "what each layer needs to retain as much, and retains of as many tokens",
-          .needs = "the table of kvsim analyze retention-size, or of retention",
-          .draw = retention_layers,
-          .table = "retention-size"};
-}
-
-FigureKind allocation_figure() {
-  return table_figure("allocation", "tokens by layer as policies allot them, a line per trace", allocation);
+std::vector<FigureKind> layer_figures() {
+  return {table_figure("importance", "importance of positions by layer, a heat map", importance),
+          table_figure("retention",
+                       "importance retained, per bit, and its slope by tokens kept, a curve per layer",
+                       retention),
+          {.name = "retention-layers",
+           .summary = "what each layer needs to retain as much, and retains of as many tokens",
+           .needs = "the table of kvsim analyze retention-size, or of retention",
+           .draw = retention_layers,
+           .table = "retention-size"},
+          table_figure("allocation", "tokens by layer as policies allot them, a line per trace", allocation)};
 }
 
 }  // namespace kvsim::analysis

@@ -1,15 +1,16 @@
 #include "analysis/figures/paired_differences.hpp"
 
-#include <algorithm>
 #include <set>
-
-#include "analysis/figures/results_view.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
-std::optional<double> negated(const std::optional<double>& value) {
-  return value ? std::optional(-*value) : value;
+/// The same difference, asked the other way round.
+Difference turned(const Difference& of) {
+  const auto minus = [](const std::optional<double>& value) {
+    return value ? std::optional(-*value) : value;
+  };
+  return {of.policy, -of.value, minus(of.high), minus(of.low), of.traces};
 }
 
 struct Mean {
@@ -17,18 +18,6 @@ struct Mean {
   double value;
   std::uint64_t traces;
 };
-
-/// Of the policies at a budget.
-std::vector<Mean> means_at(const Records& means,
-                           const std::vector<std::pair<const char*, std::string>>& where) {
-  const TableColumn policy(means, "policy"), role(means, "role"), mean(means, "mean"),
-      traces(means, "traces");
-  std::vector<Mean> out;
-  for (const std::size_t row : rows_where(means, where))
-    if (const auto value = mean.number(row); value && role.text(row) == "policy")
-      out.push_back({policy.text(row), *value, static_cast<std::uint64_t>(traces.number(row).value_or(0))});
-  return out;
-}
 
 }  // namespace
 
@@ -40,11 +29,12 @@ std::vector<Difference> differences_to(const std::string& best, const Records& t
   std::vector<Difference> out;
   for (const std::size_t row : rows) {
     const auto value = difference.number(row);
-    const auto count = static_cast<std::uint64_t>(traces.number(row).value_or(0));
-    if (value && other.text(row) == best)
-      out.push_back({policy.text(row), *value, low.number(row), high.number(row), count});
-    if (value && policy.text(row) == best)
-      out.push_back({other.text(row), -*value, negated(high.number(row)), negated(low.number(row)), count});
+    if (!value) continue;
+    const Difference found{policy.text(row), *value, low.number(row), high.number(row), traces.count(row)};
+    if (other.text(row) == best) out.push_back(found);
+    if (found.policy != best) continue;
+    out.push_back(turned(found));
+    out.back().policy = other.text(row);
   }
   return out;
 }
@@ -54,36 +44,37 @@ std::map<std::string, std::vector<Gap>> gaps_to_best(const FigureTables& tables,
   std::map<std::string, std::vector<Gap>> out;
   const Records *means = tables.find("means"), *differences = tables.find("differences");
   if (means == nullptr || metric.better == Better::neither) return out;
-  const TableColumn budgets(*means, "budget");
+  const TableColumn budgets(*means, "budget"), policy(*means, "policy"), role(*means, "role"),
+      mean(*means, "mean"), traces(*means, "traces");
   std::set<std::string> all;
   for (std::size_t row = 0; row < means->rows.size(); ++row) all.insert(budgets.text(row));
-  const double worse = metric.better == Better::lower ? 1 : -1;
+  const bool less = metric.better == Better::lower;
   for (const std::string& budget : all) {
-    const std::vector<std::pair<const char*, std::string>> where = {
-        {"metric", metric.key}, {"workload", one_workload(choice)}, {"budget", budget}};
-    const std::vector<Mean> at_it = means_at(*means, where);
+    const Where where = {{"metric", metric.key}, {"workload", one_workload(choice)}, {"budget", budget}};
+    std::vector<Mean> there;
+    for (const std::size_t row : rows_where(*means, where))
+      if (const auto value = mean.number(row); value && role.text(row) == "policy")
+        there.push_back({policy.text(row), *value, traces.count(row)});
     const Mean* best = nullptr;
-    for (const Mean& each : at_it)
+    for (const Mean& each : there)
       if (best == nullptr || each.traces > best->traces ||
           (each.traces == best->traces && metric.prefers(each.value, best->value)))
         best = &each;
     if (best == nullptr) continue;
     std::map<std::string, Difference> paired;
     if (differences != nullptr)
-      for (Difference& each : differences_to(best->policy, *differences, rows_where(*differences, where)))
-        paired.emplace(each.policy, each);
-    for (const Mean& each : at_it) {
+      for (const Difference& each :
+           differences_to(best->policy, *differences, rows_where(*differences, where)))
+        paired.emplace(each.policy, less ? each : turned(each));
+    for (const Mean& each : there) {
       const auto found = paired.find(each.policy);
-      if (&each == best) {
+      if (&each == best)
         out[each.policy].push_back({budget, 0, {}, {}});
-      } else if (found != paired.end()) {
-        const Difference& to_best = found->second;
-        out[each.policy].push_back({budget, worse * to_best.value,
-                                    worse > 0 ? to_best.low : negated(to_best.high),
-                                    worse > 0 ? to_best.high : negated(to_best.low)});
-      } else if (each.traces == best->traces) {
-        out[each.policy].push_back({budget, worse * (each.value - best->value), {}, {}});
-      }
+      else if (found != paired.end())
+        out[each.policy].push_back({budget, found->second.value, found->second.low, found->second.high});
+      else if (each.traces == best->traces)
+        out[each.policy].push_back(
+            {budget, less ? each.value - best->value : best->value - each.value, {}, {}});
     }
   }
   return out;

@@ -1,13 +1,8 @@
 #pragma once
 /// Paired differences between policies, as figures take them from the table of differences.
-#include <cstdint>
 #include <map>
-#include <optional>
-#include <string>
-#include <vector>
 
-#include "analysis/figures/figure_kind.hpp"
-#include "analysis/results/metrics/metric.hpp"
+#include "analysis/figures/results_view.hpp"
 
 namespace kvsim::analysis {
 

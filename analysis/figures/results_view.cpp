@@ -5,18 +5,16 @@
 #include <limits>
 #include <set>
 
+#include "analysis/figures/chart_parts.hpp"
 #include "analysis/results/cuts.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "analysis/statistics/running_mean.hpp"
-#include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
 #include "sim/base/number_text.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 constexpr std::size_t kMostNamed = 8, kBestNamed = 5;
-constexpr double kNoGap = std::numeric_limits<double>::infinity();
 
 /// "12.5%" as 0.125.
 std::optional<double> share_of(const std::string& budget) {
@@ -49,8 +47,7 @@ const std::string& TableColumn::text(std::size_t row) const {
   return found == nullptr ? kNone : *found;
 }
 
-std::vector<std::size_t> rows_where(const Records& table,
-                                    const std::vector<std::pair<const char*, std::string>>& wanted) {
+std::vector<std::size_t> rows_where(const Records& table, const Where& wanted) {
   std::vector<std::size_t> out;
   std::vector<TableColumn> fields;
   for (const auto& [key, value] : wanted) fields.emplace_back(table, key);
@@ -66,30 +63,29 @@ bool is_compared(const std::string& label, const std::string& role) {
   return role == "policy" || (role == "own_budget" && label != "full");
 }
 
-ResultsView::ResultsView(const Records& results)
-    : budget(results, "budget"),
-      trace(results, "trace"),
-      workload(results, "workload"),
-      scope(results, "scope"),
-      layer(results, "layer"),
-      head(results, "head"),
-      step(results, "step"),
-      kept_tokens(results, "kept_tokens"),
-      budget_tokens(results, "budget_tokens"),
-      results_(results) {
-  const std::map<std::string, std::string> labels = policy_labels(results);
-  const TableColumn params(results, "params"), role(results, "role");
+ResultsView::ResultsView(std::shared_ptr<const Records> results)
+    : results_(std::move(results)),
+      budget(*results_, "budget"),
+      trace(*results_, "trace"),
+      workload(*results_, "workload"),
+      scope(*results_, "scope"),
+      layer(*results_, "layer"),
+      head(*results_, "head"),
+      step(*results_, "step"),
+      kept_tokens(*results_, "kept_tokens"),
+      budget_tokens(*results_, "budget_tokens") {
+  if (results_->rows.empty()) return;
+  const std::map<std::string, std::string> labels = policy_labels(*results_);
+  const TableColumn params(*results_, "params"), role(*results_, "role");
   std::map<std::string, std::size_t> places;
   std::map<std::string, RunningMean> sizes;  // of budgets, in tokens
-  for (std::size_t row = 0; row < results.rows.size(); ++row) {
-    const auto [found, fresh] = places.emplace(params.text(row), policies_.size());
-    if (fresh)
-      policies_.push_back(
-          {labels.at(params.text(row)), role.text(row), params.text(row).starts_with("full(")});
+  for (std::size_t row = 0; row < results_->rows.size(); ++row) {
+    const std::string& name = params.text(row);
+    const auto [found, fresh] = places.emplace(name, policies_.size());
+    if (fresh) policies_.push_back({labels.at(name), role.text(row), name.starts_with("full(")});
     policy_of_.push_back(found->second);
     RunningMean& size = sizes[budget.text(row)];
-    const auto tokens = budget_tokens.number(row);
-    if (tokens && scope.text(row) == "all") size.add(*tokens);
+    if (const auto tokens = budget_tokens.number(row); tokens && scope.text(row) == "all") size.add(*tokens);
   }
   shares_ = std::all_of(sizes.begin(), sizes.end(),
                         [](const auto& size) { return share_of(size.first).has_value(); });
@@ -102,27 +98,20 @@ ResultsView::ResultsView(const Records& results)
   });
 }
 
-std::vector<std::string> ResultsView::labels() const {
-  std::vector<std::string> out;
-  for (const Policy& policy : policies_) out.push_back(policy.label);
-  return out;
-}
-
 const ResultsView::Policy& ResultsView::policy(const std::string& label) const {
-  known_name(label, labels(), "--policy");
-  return *std::find_if(policies_.begin(), policies_.end(),
-                       [&](const Policy& policy) { return policy.label == label; });
+  std::vector<std::string> labels;
+  for (const Policy& each : policies_) labels.push_back(each.label);
+  known_name(label, labels, "--policy");
+  return policies_[static_cast<std::size_t>(place_in(labels, label))];
 }
 
 Axis ResultsView::budget_axis() const {
-  const double low = places_.empty() ? 0 : places_.at(budgets_.front());
-  const double high = places_.empty() ? 0 : places_.at(budgets_.back());
   std::vector<double> ticks;
   for (const std::string& name : budgets_) ticks.push_back(place(name));
   return {.label = shares_ ? "budget (share of the prompt)" : "budget (tokens per lane)",
-          .log = low > 0 && high / low >= 8,
+          .log = !ticks.empty() && ticks.front() > 0 && ticks.back() / ticks.front() >= 8,
           .percent = shares_,
-          .ticks = std::move(ticks)};
+          .ticks = ticks};
 }
 
 std::optional<double> ResultsView::own_place(std::size_t row) const {
@@ -141,7 +130,7 @@ std::vector<Point> ResultsView::level(const Point& value) const {
 }
 
 std::vector<std::size_t> ResultsView::rows(const std::string& wanted, const FigureChoice& choice) const {
-  std::vector<std::size_t> all = rows_where(results_, {{"scope", wanted}});
+  std::vector<std::size_t> all = rows_where(*results_, {{"scope", wanted}});
   return chosen(chosen(std::move(all), workload, choice.workload, "--workload"), trace, choice.trace,
                 "--trace");
 }
@@ -154,13 +143,16 @@ std::vector<std::size_t> ResultsView::rows_at(const std::string& wanted,
   return out;
 }
 
-std::string ResultsView::one_budget(const std::vector<std::size_t>& rows, const FigureChoice& choice) const {
+std::vector<std::size_t> ResultsView::rows_at_one_budget(const std::string& wanted,
+                                                         FigureChoice& choice) const {
+  const std::vector<std::size_t> all = rows(wanted, choice);
+  if (all.empty()) return all;
   std::vector<std::string> there;
   for (const std::string& name : budgets_)
-    if (std::any_of(rows.begin(), rows.end(), [&](std::size_t row) { return budget.text(row) == name; }))
+    if (std::any_of(all.begin(), all.end(), [&](std::size_t row) { return budget.text(row) == name; }))
       there.push_back(name);
-  if (!choice.budget.empty()) return known_name(choice.budget, there, "--budget");
-  return there.empty() ? "" : there[(there.size() - 1) / 2];
+  if (choice.budget.empty()) choice.budget = there[(there.size() - 1) / 2];
+  return rows_at(known_name(choice.budget, there, "--budget"), all);
 }
 
 std::vector<std::size_t> ResultsView::rows_with(const std::vector<std::size_t>& rows,
@@ -176,19 +168,23 @@ std::vector<std::size_t> ResultsView::rows_with(const std::vector<std::size_t>& 
 
 std::vector<std::optional<double>> ResultsView::means(const std::vector<std::size_t>& rows,
                                                       const TableColumn& field) const {
-  std::vector<double> sums(policies_.size());
-  std::vector<std::size_t> counts(policies_.size()), missing(policies_.size());
-  for (const std::size_t row : rows_with(rows, field)) {
-    const std::size_t policy = policy_of_[row];
-    const auto value = field.number(row);
-    sums[policy] += value.value_or(0);
-    ++(value ? counts : missing)[policy];
-  }
+  std::vector<RunningMean> means(policies_.size());
+  std::vector<bool> missing(policies_.size());
+  for (const std::size_t row : rows_with(rows, field))
+    if (const auto value = field.number(row))
+      means[policy_of_[row]].add(*value);
+    else
+      missing[policy_of_[row]] = true;
   std::vector<std::optional<double>> out(policies_.size());
   for (std::size_t policy = 0; policy < out.size(); ++policy)
-    if (counts[policy] > 0 && missing[policy] == 0)
-      out[policy] = sums[policy] / static_cast<double>(counts[policy]);
+    if (!missing[policy]) out[policy] = means[policy].value();
   return out;
+}
+
+std::size_t ResultsView::traces(const std::vector<std::size_t>& rows) const {
+  std::set<std::string> traces;
+  for (const std::size_t row : rows) traces.insert(trace.text(row));
+  return traces.size();
 }
 
 const Metric& leading_metric(const FigureTables& tables) {
@@ -215,8 +211,9 @@ const Metric& more_defined(const ResultsView& view, const std::vector<std::size_
   return has(other) > has(first) ? other : first;
 }
 
-const Metric& one_metric(const FigureTables& tables, const FigureChoice& choice) {
-  return choice.metric.empty() ? leading_metric(tables) : metric(choice.metric);
+const Metric& one_metric(const FigureTables& tables, FigureChoice& choice) {
+  if (choice.metric.empty()) choice.metric = leading_metric(tables).key;
+  return metric(choice.metric);
 }
 
 Axis metric_axis(const Metric& metric) {
@@ -229,29 +226,21 @@ std::string one_workload(const FigureChoice& choice) {
   return choice.workload.empty() ? "all" : choice.workload;
 }
 
-std::string own_budgets_remark(const ResultsView& view) {
-  constexpr std::size_t kMostNames = 3;
-  std::vector<std::string> names;
-  for (const ResultsView::Policy& policy : view.policies())
-    if (policy.role == "own_budget" && policy.compared()) names.push_back(policy.label);
-  if (names.empty()) return "";
-  const std::size_t others = names.size() > kMostNames ? names.size() - kMostNames : 0;
-  names.resize(names.size() - others);
-  return "Not compared, as they are of no budget: " + joined(names) +
-         (others > 0 ? " and " + std::to_string(others) + " more." : ".");
-}
-
 std::string at_budget(const std::string& budget) {
   if (!budget.empty() && budget.back() == '%') return "at " + budget + " of the prompt";
   const bool tokens = budget.find_first_not_of("0123456789") == std::string::npos;
   return "at a budget of " + budget + (tokens ? " tokens per lane" : "");
 }
 
+const std::set<std::string>& well_known_policies() {
+  static const std::set<std::string> kKnown = {"random", "streaming_llm", "h2o", "snapkv"};
+  return kKnown;
+}
+
 NamedPolicies::NamedPolicies(const ResultsView& view, const Metric& metric, const FigureChoice& choice)
-    : chosen_(!choice.policies.empty()) {
-  std::size_t candidates = 0;
-  std::vector<std::pair<double, std::string>> ranking;
-  std::vector<RunningMean> gaps(view.policies().size());
+    : chosen(!choice.policies.empty()) {
+  const std::vector<ResultsView::Policy>& policies = view.policies();
+  std::vector<RunningMean> gaps(policies.size());
   std::vector<std::size_t> all;
   for (const char* scope : {"all", "step", "layer", "head"})
     if (all.empty()) all = view.rows(scope, {.workload = choice.workload});
@@ -259,57 +248,49 @@ NamedPolicies::NamedPolicies(const ResultsView& view, const Metric& metric, cons
     std::vector<std::optional<double>> means = view.means(view.rows_at(budget, all), view.metric(metric.key));
     std::optional<double> best;
     for (std::size_t policy = 0; policy < means.size(); ++policy) {
-      if (!view.policies()[policy].compared()) means[policy].reset();
+      if (!policies[policy].compared()) means[policy].reset();
       if (means[policy] && (!best || metric.prefers(*means[policy], *best))) best = means[policy];
     }
     for (std::size_t policy = 0; policy < means.size(); ++policy)
       if (means[policy]) gaps[policy].add(std::fabs(*means[policy] - *best));
   }
-  for (std::size_t policy = 0; policy < gaps.size(); ++policy) {
-    if (!view.policies()[policy].compared()) continue;
-    ++candidates;
-    ranking.emplace_back(gaps[policy].value().value_or(kNoGap), view.policies()[policy].label);
-  }
+  std::vector<std::pair<double, std::string>> ranking;
+  for (std::size_t policy = 0; policy < gaps.size(); ++policy)
+    if (policies[policy].compared())
+      ranking.emplace_back(gaps[policy].value().value_or(std::numeric_limits<double>::infinity()),
+                           policies[policy].label);
   std::stable_sort(ranking.begin(), ranking.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  if (chosen_) {
-    for (const std::string& wanted : choice.policies) labels_.push_back(view.policy(wanted).label);
-  } else if (ranking.size() <= kMostNamed) {
-    for (const auto& entry : ranking) labels_.push_back(entry.second);
-  } else {
-    static const std::vector<std::string> kKnown = {"random", "streaming_llm", "h2o", "snapkv"};
-    for (std::size_t i = 0; i < ranking.size(); ++i) {
-      const std::string base = base_name(ranking[i].second);
-      const bool known = std::find(kKnown.begin(), kKnown.end(), base) != kKnown.end();
-      if ((i < kBestNamed || known) && labels_.size() < kMostNamed) labels_.push_back(ranking[i].second);
-    }
+  for (const std::string& wanted : choice.policies) labels.push_back(view.policy(wanted).label);
+  for (std::size_t i = 0; i < ranking.size() && !chosen; ++i) {
+    const bool shown = ranking.size() <= kMostNamed || i < kBestNamed ||
+                       well_known_policies().contains(base_name(ranking[i].second));
+    if (shown && labels.size() < kMostNamed) labels.push_back(ranking[i].second);
   }
   std::size_t named = 0;
-  for (const std::string& label : labels_) named += view.policy(label).compared();
-  others_ = candidates - std::min(named, candidates);
-}
-
-int NamedPolicies::place(const std::string& label) const {
-  const auto found = std::find(labels_.begin(), labels_.end(), label);
-  return found == labels_.end() ? -1 : static_cast<int>(found - labels_.begin());
+  for (const std::string& label : labels) named += view.policy(label).compared();
+  others = ranking.size() - std::min(named, ranking.size());
 }
 
 std::string NamedPolicies::remark() const {
-  if (others_ == 0) return "";
-  if (chosen_) return "Grey: the " + std::to_string(others_) + " other policies.";
+  if (others == 0) return "";
+  if (chosen) return "Grey: the " + std::to_string(others) + " other policies.";
   return "Named are the five that come nearest to the best, on average over their budgets, and well-known "
          "ones; grey are the " +
-         std::to_string(others_) + " others.";
+         std::to_string(others) + " others.";
 }
 
 std::vector<std::string> names_in_turns(const std::vector<std::vector<std::string>>& wanted) {
   std::vector<std::string> out;
   for (std::size_t place = 0; place < kMostNamed; ++place)
     for (const std::vector<std::string>& labels : wanted)
-      if (place < labels.size() && out.size() < kMostNamed &&
-          std::find(out.begin(), out.end(), labels[place]) == out.end())
-        out.push_back(labels[place]);
+      if (place < labels.size() && out.size() < kMostNamed) add_once(out, labels[place]);
   return out;
+}
+
+std::string grey_remark(std::size_t others) {
+  if (others == 0) return "";
+  return others == 1 ? "Grey: the other policy." : "Grey: the " + std::to_string(others) + " other policies.";
 }
 
 std::string short_meaning(const std::string& cut) {

@@ -208,31 +208,25 @@ std::vector<Figure> break_even(const FigureTables& tables, const FigureChoice&) 
 
 }  // namespace
 
-FigureKind compression_figure() {
-  return {.name = "compression",
-          .summary = "prefix caching, compression or both on equal memory: hits, TTFT, answers",
-          .needs = "rows of kvsim requests compression",
-          .draw = compression,
-          .table = kCompressionTable,
-          .data = {.panel = "panel", .series = "engine", .x = "x", .y = "y"}};
-}
-
-FigureKind tiers_figure() {
-  return {.name = "tiers",
-          .summary = "where the tokens of prompts are found: on the device, in host memory, on an SSD",
-          .needs = "rows of kvsim requests tiers",
-          .draw = tiers,
-          .table = kTiersTable,
-          .data = {.series = "tier", .y = "plan"}};
-}
-
-FigureKind break_even_figure() {
-  return {.name = "break-even",
-          .summary = "the time to load a prefix from host memory or an SSD, and to compute it again",
-          .needs = "rows of kvsim cost break-even",
-          .draw = break_even,
-          .table = kBreakEvenTable,
-          .data = {.panel = "machine", .series = "way", .x = "prefix", .y = "seconds"}};
+std::vector<FigureKind> reuse_figures() {
+  return {{.name = "compression",
+           .summary = "prefix caching, compression or both on equal memory: hits, TTFT, answers",
+           .needs = "rows of kvsim requests compression",
+           .draw = compression,
+           .table = kCompressionTable,
+           .data = {.panel = "panel", .series = "engine", .x = "x", .y = "y"}},
+          {.name = "tiers",
+           .summary = "where the tokens of prompts are found: on the device, in host memory, on an SSD",
+           .needs = "rows of kvsim requests tiers",
+           .draw = tiers,
+           .table = kTiersTable,
+           .data = {.series = "tier", .y = "plan"}},
+          {.name = "break-even",
+           .summary = "the time to load a prefix from host memory or an SSD, and to compute it again",
+           .needs = "rows of kvsim cost break-even",
+           .draw = break_even,
+           .table = kBreakEvenTable,
+           .data = {.panel = "machine", .series = "way", .x = "prefix", .y = "seconds"}}};
 }
 
 }  // namespace kvsim::analysis

@@ -6,7 +6,7 @@
 
 #include "analysis/drawing/draw_figure.hpp"
 #include "analysis/figures/figure_kind.hpp"
-#include "analysis/figures/figure_tables.hpp"
+#include "analysis/report/figure_tables.hpp"
 #include "analysis/requests/policy_choice.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"

@@ -1,4 +1,4 @@
-#include "analysis/figures/figure_tables.hpp"
+#include "analysis/report/figure_tables.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -6,7 +6,6 @@
 #include <set>
 
 #include "analysis/agreement/joined_loops.hpp"
-#include "analysis/figures/chart_parts.hpp"
 #include "analysis/report/reported_study.hpp"
 #include "analysis/results/has_column.hpp"
 #include "analysis/results/reading/column_types.hpp"
