@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ " $* " == *" --help "* || " $* " == *" -h "* ]] || {
-  tools/setup.sh
+  tools/setup.sh --tests
   cmake --preset release -DKVSIM_TESTS=ON >&2
   cmake --build --preset release >&2
 }

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tools/setup.sh clang-14 libclang-rt-14-dev
+tools/setup.sh --tests clang-14 libclang-rt-14-dev
 cmake --preset clang -DKVSIM_TESTS=OFF >&2
 cmake --build --preset clang --target kvsim >&2
 /usr/bin/python3 tests/support/compare_builds.py build/release/kvsim build/clang/kvsim

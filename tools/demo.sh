@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build/demo}
 
-tools/setup.sh python3-pip
+tools/setup.sh python3 python3-pip
 mkdir -p "$out"
 tools/model.sh >"$out/model" &
 fetching=$!

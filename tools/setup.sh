@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
-# Installs the missing packages that kvsim needs on Debian 12, and the packages named as arguments. Does nothing, and
-# needs no root, if all are present. `tools/setup.sh --libraries` only says which libraries every build is linked with.
+# Installs the missing packages that kvsim is built with on Debian 12, and the packages named as arguments. Does nothing, and
+# needs no root, if all are present. `--tests`, first: and what the tests need, MPI and gnuplot among it.
+# `tools/setup.sh --libraries` only says which libraries every build is linked with.
 set -euo pipefail
 
 libraries=(libboost-json1.81-dev libhdf5-dev libeigen3-dev libtbb-dev libicu-dev libcli11-dev libssl-dev libxxhash-dev zlib1g-dev
            libfaiss-dev libhnswlib-dev libboost-context1.81-dev libsentencepiece-dev)
 [ "${1-}" != --libraries ] || { echo "${libraries[@]}"; exit; }
-packages=(g++ cmake ninja-build git "${libraries[@]}"
-          libboost-mpi1.81-dev openmpi-bin gnuplot-nox catch2 python3 python3-h5py python3-numpy python3-xxhash python3-pandas python3-matplotlib zsh
-          "$@")
+tests=(libboost-mpi1.81-dev openmpi-bin gnuplot-nox catch2 python3 python3-h5py python3-numpy python3-xxhash python3-pandas
+       python3-matplotlib zsh)
+packages=(g++ cmake ninja-build git "${libraries[@]}")
+if [ "${1-}" = --tests ]; then
+  packages+=("${tests[@]}")
+  shift
+fi
+packages+=("$@")
 
 missing=()
 for package in "${packages[@]}"; do

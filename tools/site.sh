@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build/site}
 
-tools/setup.sh python3-pip
+tools/setup.sh --tests python3-pip
 python=$(tools/python_env.sh tools/site/requirements.txt)
 cmake --preset release -DKVSIM_TESTS=ON >&2
 cmake --build --preset release --target kvsim cost_validation >&2

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 out=${1:-build/study}
 [ $# -eq 0 ] || shift
 
-tools/setup.sh
+tools/setup.sh gnuplot-nox
 cmake --preset release -DKVSIM_TESTS=OFF >&2
 cmake --build --preset release --target kvsim >&2
 build/release/kvsim study traces/sample/study.json -o "$out" --resume "$@"

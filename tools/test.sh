@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tools/setup.sh
+tools/setup.sh --tests
 cmake --preset release -DKVSIM_TESTS=ON >&2
 cmake --build --preset release >&2
 tools/wheel.sh build/release/wheel build/release >&2 ||
