@@ -94,8 +94,8 @@ std::vector<BreakEvenRow> break_even_rows(const BreakEvenGrid& grid) {
 
 const std::vector<ColumnInfo>& break_even_columns() {
   static const std::vector<ColumnInfo> columns{
-      {"model", "", ""},
-      {"machine", "", ""},
+      {"model", "", "whose prefix it is"},
+      {"machine", "", "that computes and loads"},
       {"tier", "", "host or ssd: where the prefix lies"},
       {"kv", "", "how its keys and values are stored there"},
       {"depth", "tokens", "of the prefix"},

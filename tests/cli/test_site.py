@@ -31,14 +31,17 @@ class Site(CommandTest):
             page = (self.pages / "printed" / "command" / ("_".join(["kvsim", *words.split()]) + ".md")).read_text()
             self.assertIn(self.ok("help", *words.split()), page)
 
-    def test_every_column_that_is_promised_has_a_unit_and_a_meaning(self):
-        text = (self.pages / "printed" / "columns.md").read_text()
-        for command in "replay", "evaluate", "evaluate --per token", "analyze key-norms", "requests serve --each":
-            section = text.split(f"## `kvsim {command}`\n")[1].split("\n## ")[0]
-            rows = [row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| `")]
-            self.assertEqual([row[0].strip("`") for row in rows], kvsim_command.columns_of(command))
+    def test_every_column_has_a_meaning_and_those_that_are_promised_are_there(self):
+        sections = dict(re.findall(r"(?ms)^## (.*?)\n(.*?)(?=^## |\Z)", (self.pages / "printed" / "columns.md").read_text()))
+        self.assertGreater(len(sections), 25)
+        for title, section in sections.items():
+            rows = [row[2:-2].split(" | ") for row in section.splitlines() if row.startswith("| `")]
+            self.assertGreater(len(rows), 0, title)
             for row in rows:
-                self.assertGreater(len(row[-1]), 3, row)
+                self.assertTrue(row[-1].strip(), (title, row))
+            promised = kvsim_command.columns_of(title.strip("`").removeprefix("kvsim "))
+            if promised:
+                self.assertEqual([row[0].strip("`") for row in rows], promised, title)
 
     def test_all_pages_are_in_the_menu_and_links_lead_somewhere(self):
         menu = (self.folder / "site" / "mkdocs.yml").read_text()

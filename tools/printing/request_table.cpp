@@ -108,10 +108,10 @@ std::vector<Said> said_of(const NamedRequests& trace) {
        blocks ? Value(text_of(trace.tail)) : Value()},
       {{"generated_blocks", "", "how those are known: none, inferred or given"},
        blocks ? Value(text_of(trace.generated)) : Value()},
-      {{"requests", "", ""}, summary.requests},
+      {{"requests", "", "in the trace"}, summary.requests},
       {{"end", "s", "when the last request arrives that waits for none"}, summary.end_s},
       {{"waiting", "", "requests that arrive when their parent has ended"}, summary.waiting},
-      {{"sessions", "", ""}, summary.sessions},
+      {{"sessions", "", "in the trace"}, summary.sessions},
       {{"later_turns", "", "requests that continue one of the trace"}, summary.later_turns},
       {{"prompt_tokens", "tokens", "of all requests"}, summary.prompt_tokens},
       {{"generated_tokens", "tokens", "of all requests"}, summary.generated_tokens}};
