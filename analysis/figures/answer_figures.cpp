@@ -4,6 +4,7 @@
 
 #include "analysis/figures/answers_at_cut.hpp"
 #include "analysis/figures/chart_parts.hpp"
+#include "analysis/figures/statistic_rows.hpp"
 #include "analysis/results/has_column.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 
@@ -20,22 +21,19 @@ struct AccuracyCurves {
 AccuracyCurves accuracy_curves(const AnswersAtCut& answers, const Records& means, const FigureChoice& choice,
                                const Metric& metric) {
   AccuracyCurves curves;
-  const TableColumn budget(means, "budget"), policy(means, "policy"), role(means, "role"),
-      traces(means, "traces"), mean(means, "mean"), low(means, "low"), high(means, "high");
-  for (const std::size_t row : rows_where(
-           means, {{"metric", metric.key}, {"cut", answers.cut}, {"workload", one_workload(choice)}})) {
-    const bool own_budget = role.text(row) == "own_budget";
-    if (own_budget && !is_compared(policy.text(row), role.text(row))) continue;
-    Series& series = curves.of[policy.text(row)];
-    series.label = policy.text(row);
-    const Point point = {answers.view.place(budget.text(row)), mean.number(row).value_or(0), low.number(row),
-                         high.number(row)};
+  const Where where = {{"metric", metric.key}, {"cut", answers.cut}, {"workload", one_workload(choice)}};
+  for (const Statistic& mean : statistics_where(means, where, "mean")) {
+    const bool own_budget = mean.role == "own_budget";
+    if (own_budget && !is_compared(mean.policy, mean.role)) continue;
+    Series& series = curves.of[mean.policy];
+    series.label = mean.policy;
+    const Point point = {answers.view.place(mean.budget), mean.value, mean.low, mean.high};
     if (!own_budget)
       series.points.push_back(point);
     else if (series.points.empty())  // the same at every budget
       series.points = answers.view.level(point);
     curves.levels = curves.levels || own_budget;
-    curves.items = std::max(curves.items, traces.count(row));
+    curves.items = std::max(curves.items, mean.traces);
   }
   for (auto& [label, series] : curves.of) sort_points(series);
   return curves;

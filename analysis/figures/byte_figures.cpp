@@ -261,16 +261,20 @@ std::vector<Figure> next_byte(const std::vector<Study>& studies, Bytes, FigureCh
   return {std::move(figure)};
 }
 
-/// Completes the description of a figure of bytes: of answers where it has their table, else of results.
-FigureKind bytes_figure(FigureKind kind, Bytes counted,
-                        std::vector<Figure> (*draw)(const std::vector<Study>&, Bytes, FigureChoice&)) {
-  kind.draw = [draw, counted, answers = *kind.table != '\0'](const FigureTables& tables,
-                                                             FigureChoice& choice) {
-    return draw(answers ? answered(tables, choice, counted) : replayed(tables, choice, counted), counted,
-                choice);
-  };
-  kind.data.panel = "cut";
-  return kind;
+/// A figure of bytes of results; of answers where it has a table of them.
+FigureKind bytes_figure(const char* name, const char* summary, const std::string& needs, Bytes counted,
+                        std::vector<Figure> (*draw)(const std::vector<Study>&, Bytes, FigureChoice&),
+                        const DataKeys& data, const char* table = "") {
+  const bool answers = *table != '\0';
+  return {name,
+          summary,
+          needs,
+          [draw, counted, answers](const FigureTables& tables, FigureChoice& choice) {
+            return draw(answers ? answered(tables, choice, counted) : replayed(tables, choice, counted),
+                        counted, choice);
+          },
+          table,
+          data};
 }
 
 /// "full+quest(page=4)" of "full+quest(read=10%,page=4)": what a sweep of `read=` has in common.
@@ -366,55 +370,35 @@ std::vector<Figure> recall(const FigureTables& tables, FigureChoice& choice) {
   return {std::move(figure)};
 }
 
-constexpr const char* kNeedsAnswers = "rows of kvsim evaluate, or the folder of a study with the closed loop";
-
 }  // namespace
 
 std::vector<FigureKind> byte_figures() {
+  const DataKeys held{.panel = "cut", .series = "policy", .x = "kept_kib"},
+      read{.panel = "cut", .series = "policy", .x = "read_kib"},
+      gains{.panel = "cut", .series = "method", .x = "kib", .y = "gain_per_kib"};
+  const std::string answers = "rows of kvsim evaluate, or the folder of a study with the closed loop",
+                    part = " in which a policy reads a part of what it stores, such as full+quest";
   return {
-      bytes_figure({.name = "pareto",
-                    .summary = "bytes held against a metric, and the policies nothing beats in both",
-                    .needs = "results of scope all",
-                    .data = {.series = "policy", .x = "kept_kib"}},
-                   Bytes::held, pareto),
-      bytes_figure({.name = "pareto-answers",
-                    .summary = "bytes held against right answers, or --metric kl or same_top",
-                    .needs = kNeedsAnswers,
-                    .table = kAnswersTable,
-                    .data = {.series = "policy", .x = "kept_kib"}},
-                   Bytes::held, pareto),
-      bytes_figure(
-          {.name = "read-pareto",
-           .summary = "bytes read per step against a metric, and the policies nothing beats in both",
-           .needs =
-               "results of scope all in which a policy reads a part of what it stores, such as full+quest",
-           .data = {.series = "policy", .x = "read_kib"}},
-          Bytes::read, pareto),
-      bytes_figure({.name = "read-pareto-answers",
-                    .summary = "bytes read per step against right answers, or --metric kl or same_top",
-                    .needs = std::string(kNeedsAnswers) +
-                             ", in which a policy reads a part of what it stores, such as full+quest",
-                    .table = kAnswersTable,
-                    .data = {.series = "policy", .x = "read_kib"}},
-                   Bytes::read, pareto),
+      bytes_figure("pareto", "bytes held against a metric, and the policies nothing beats in both",
+                   "results of scope all", Bytes::held, pareto, held),
+      bytes_figure("pareto-answers", "bytes held against right answers, or --metric kl or same_top", answers,
+                   Bytes::held, pareto, held, kAnswersTable),
+      bytes_figure("read-pareto",
+                   "bytes read per step against a metric, and the policies nothing beats in both",
+                   "results of scope all" + part, Bytes::read, pareto, read),
+      bytes_figure("read-pareto-answers",
+                   "bytes read per step against right answers, or --metric kl or same_top",
+                   answers + "," + part, Bytes::read, pareto, read, kAnswersTable),
       {.name = "recall",
        .summary =
            "recall of the top tokens, or --metric, against tokens and bytes read, a curve per selection",
-       .needs = "results of scope all in which a policy reads a part of what it stores, such as full+quest; "
-                "several settings of read= make a curve",
+       .needs = "results of scope all" + part + "; several settings of read= make a curve",
        .draw = recall,
        .data = {.panel = "size", .series = "method", .x = "read"}},
-      bytes_figure({.name = "next-byte",
-                    .summary = "what a metric gains per further KiB held, a curve per method",
-                    .needs = "results of scope all with several budgets or settings",
-                    .data = {.series = "method", .x = "kib", .y = "gain_per_kib"}},
-                   Bytes::held, next_byte),
-      bytes_figure({.name = "next-byte-answers",
-                    .summary = "the same of right answers, or --metric kl or same_top",
-                    .needs = kNeedsAnswers,
-                    .table = kAnswersTable,
-                    .data = {.series = "method", .x = "kib", .y = "gain_per_kib"}},
-                   Bytes::held, next_byte)};
+      bytes_figure("next-byte", "what a metric gains per further KiB held, a curve per method",
+                   "results of scope all with several budgets or settings", Bytes::held, next_byte, gains),
+      bytes_figure("next-byte-answers", "the same of right answers, or --metric kl or same_top", answers,
+                   Bytes::held, next_byte, gains, kAnswersTable)};
 }
 
 }  // namespace kvsim::analysis

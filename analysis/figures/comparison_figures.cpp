@@ -3,7 +3,7 @@
 
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/chart_parts.hpp"
-#include "analysis/figures/paired_differences.hpp"
+#include "analysis/figures/statistic_rows.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "sim/base/joined.hpp"
 
@@ -35,22 +35,6 @@ Where chosen_rows(const FigureTables& tables, const ResultsView& view, FigureCho
   return {{"metric", choice.metric}, {"workload", one_workload(choice)}, {"budget", choice.budget}};
 }
 
-/// The policy of the best mean among `compared`.
-std::string best_of(const Records& means, const Where& where, const std::vector<std::string>& compared,
-                    const Metric& metric) {
-  const TableColumn policy(means, "policy"), mean(means, "mean");
-  std::string best;
-  double best_mean = 0;
-  for (const std::size_t row : rows_where(means, where)) {
-    const auto value = mean.number(row);
-    const bool there = place_in(compared, policy.text(row)) >= 0;
-    if (!value || !there || (!best.empty() && !metric.prefers(*value, best_mean))) continue;
-    best = policy.text(row);
-    best_mean = *value;
-  }
-  return best;
-}
-
 /// Paired difference of every policy to the best: an interval each, and zero.
 std::vector<Figure> differences(const FigureTables& tables, FigureChoice& choice) {
   const Records *table = tables.find("differences"), *means = tables.find("means");
@@ -58,25 +42,31 @@ std::vector<Figure> differences(const FigureTables& tables, FigureChoice& choice
   const ResultsView results(tables.results);
   const Where where = chosen_rows(tables, results, choice);
   const Metric& metric = analysis::metric(choice.metric);
-  const std::vector<std::size_t> rows = rows_where(*table, where);
+  const std::vector<Statistic> pairs = statistics_where(*table, where, "difference");
   std::vector<std::string> compared;
-  const TableColumn policy(*table, "policy"), other(*table, "other");
-  for (const std::size_t row : rows) compared.insert(compared.end(), {policy.text(row), other.text(row)});
-  const std::string best = best_of(*means, where, compared, metric);
-  std::vector<Difference> shown = differences_to(best, *table, rows);
+  for (const Statistic& pair : pairs) compared.insert(compared.end(), {pair.policy, pair.other});
+  std::string best;
+  double best_mean = 0;
+  for (const Statistic& mean : statistics_where(*means, where, "mean")) {
+    if (place_in(compared, mean.policy) < 0 || (!best.empty() && !metric.prefers(mean.value, best_mean)))
+      continue;
+    best = mean.policy;
+    best_mean = mean.value;
+  }
+  std::vector<Statistic> shown = differences_to(best, pairs);
   if (shown.empty()) return {};
   const double sign = metric.better == Better::lower ? 1 : -1;
   std::stable_sort(shown.begin(), shown.end(),
-                   [&](const Difference& a, const Difference& b) { return a.value * sign < b.value * sign; });
+                   [&](const Statistic& a, const Statistic& b) { return a.value * sign < b.value * sign; });
   std::uint64_t most = 0;
-  for (const Difference& each : shown) most = std::max(most, each.traces);
+  for (const Statistic& each : shown) most = std::max(most, each.traces);
 
   Chart chart{.y = metric_axis(metric), .joined = false, .flipped = true};
   chart.y.label += " minus that of " + best;
   chart.y.line = 0.0;
   chart.series = {{.label = "zero is outside of the interval", .colour = 1},
                   {.label = "no difference shown", .colour = 0}};
-  for (const Difference& each : shown) {
+  for (const Statistic& each : shown) {
     const bool apart = each.low && each.high && (*each.low > 0 || *each.high < 0);
     chart.series[apart ? 0 : 1].points.push_back(
         {static_cast<double>(chart.x.categories.size()), each.value, each.low, each.high});
@@ -88,7 +78,7 @@ std::vector<Figure> differences(const FigureTables& tables, FigureChoice& choice
                 .reading = std::string("A bar is the interval of the paired difference over traces; ") +
                            (sign > 0 ? "right" : "left") + " of zero is worse than " + best +
                            ", and a bar across zero shows no difference."};
-  if (std::any_of(shown.begin(), shown.end(), [&](const Difference& each) { return each.traces < most; }))
+  if (std::any_of(shown.begin(), shown.end(), [&](const Statistic& each) { return each.traces < most; }))
     figure.remark = "Some policies could not run on every trace: they are compared on theirs.";
   add_sentence(figure.remark, own_budgets_remark(results));
   figure.panels.push_back({"", std::move(chart)});
@@ -100,22 +90,20 @@ std::vector<Figure> ranks(const FigureTables& tables, FigureChoice& choice) {
   const Records* table = tables.find("ranks");
   if (table == nullptr || tables.results.rows.empty()) return {};
   const ResultsView results(tables.results);
-  std::vector<std::size_t> rows = rows_where(*table, chosen_rows(tables, results, choice));
-  const TableColumn policy(*table, "policy"), rank(*table, "rank"), low(*table, "rank_low"),
-      high(*table, "rank_high"), traces(*table, "traces");
-  std::erase_if(rows, [&](std::size_t row) { return !rank.number(row); });
+  std::vector<Statistic> rows =
+      statistics_where(*table, chosen_rows(tables, results, choice), "rank", "rank_low", "rank_high");
   if (rows.empty()) return {};
   std::stable_sort(rows.begin(), rows.end(),
-                   [&](std::size_t a, std::size_t b) { return *rank.number(a) < *rank.number(b); });
+                   [](const Statistic& a, const Statistic& b) { return a.value < b.value; });
   Chart chart{
       .y = {.label = "rank (1 is best)", .low = 0.5, .whole = true}, .joined = false, .flipped = true};
   Series series{.label = "", .colour = 0};
   std::uint64_t most = 0;
-  for (const std::size_t row : rows) {
-    series.points.push_back({static_cast<double>(chart.x.categories.size()), *rank.number(row),
-                             low.number(row), high.number(row)});
-    chart.x.categories.push_back(policy.text(row));
-    most = std::max(most, traces.count(row));
+  for (const Statistic& rank : rows) {
+    series.points.push_back(
+        {static_cast<double>(chart.x.categories.size()), rank.value, rank.low, rank.high});
+    chart.x.categories.push_back(rank.policy);
+    most = std::max(most, rank.traces);
   }
   chart.series.push_back(std::move(series));
   Figure figure{.title = "Rank by " + std::string(metric(choice.metric).label) + ", " +

@@ -26,84 +26,70 @@ Value defined(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Value(*value) : Value();
 }
 
-/// Adds fields whose columns have a name.
-class Table {
- public:
-  Table(const DataKeys& keys) : keys_(keys) {}
+const std::string& name_of(const Panel& panel) {
+  return panel.key.empty() ? panel.title : panel.key;
+}
 
-  void add(const Panel& panel, const Chart& chart) {
-    name({{keys_.panel, "", "part of the figure"},
-          {keys_.series, "", "curve"},
-          {keys_.x, "", chart.x.label},
-          {keys_.y, "", chart.y.label},
-          {"low", "", "lower end of the interval"},
-          {"high", "", "upper end of the interval"}});
-    for (const Series& series : chart.series)
-      for (const Point& point : series.points)
-        row({name_of(panel), series.label, place(chart.x, point.x), defined(point.y), defined(point.low),
-             defined(point.high)});
+Value cell(const Axis& axis, std::size_t i, std::size_t count) {
+  if (!axis.categories.empty()) return axis.categories[i];
+  if (!axis.low || !axis.high || count < 2) return axis.low.value_or(0) + static_cast<double>(i);
+  return *axis.low + static_cast<double>(i) * (*axis.high - *axis.low) / static_cast<double>(count - 1);
+}
+
+/// All columns that the content of a panel may have; those without a key are not shown.
+Records data_of(const Panel& panel, const Chart& chart, const DataKeys& keys) {
+  Records out{{{keys.panel, "", "part of the figure"},
+               {keys.series, "", "curve"},
+               {keys.x, "", chart.x.label},
+               {keys.y, "", chart.y.label},
+               {"low", "", "lower end of the interval"},
+               {"high", "", "upper end of the interval"}},
+              {}};
+  for (const Series& series : chart.series)
+    for (const Point& point : series.points)
+      out.rows.push_back({name_of(panel), series.label, place(chart.x, point.x), defined(point.y),
+                          defined(point.low), defined(point.high)});
+  return out;
+}
+
+Records data_of(const Panel& panel, const HeatMap& map, const DataKeys& keys) {
+  Records out{{{keys.panel, "", "part of the figure"},
+               {keys.y, "", map.y.label},
+               {keys.x, "", map.x.label},
+               {keys.value, "", map.unit}},
+              {}};
+  for (std::size_t y = 0; y < map.rows.size(); ++y)
+    for (std::size_t x = 0; x < map.rows[y].size(); ++x)
+      out.rows.push_back({name_of(panel), cell(map.y, y, map.rows.size()), cell(map.x, x, map.rows[y].size()),
+                          defined(map.rows[y][x])});
+  return out;
+}
+
+Records data_of(const Panel& panel, const Timeline& timeline, const DataKeys& keys) {
+  Records out{{{keys.panel, "", "part of the figure"},
+               {keys.series, "", "what the colour means"},
+               {keys.y, "", timeline.y.label + ": lowest"},
+               {"count", "", timeline.y.label + ": so many, one after the other"},
+               {"begin", "", timeline.x.label + ", first"},
+               {"end", "", timeline.x.label + ", first no longer"}},
+              {}};
+  for (const Timeline::Bar& bar : timeline.bars)
+    out.rows.push_back(
+        {name_of(panel), timeline.colours[static_cast<std::size_t>(bar.colour)],
+         timeline.y.categories.empty() ? Value(bar.y - (bar.height - 1) / 2) : place(timeline.y, bar.y),
+         bar.height, bar.begin, bar.end});
+  return out;
+}
+
+/// The columns of a key, and their fields in every row.
+void keep_named_columns(Records& table) {
+  for (std::size_t i = table.columns.size(); i-- > 0;) {
+    if (!table.columns[i].key.empty()) continue;
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    table.columns.erase(table.columns.begin() + at);
+    for (std::vector<Value>& row : table.rows) row.erase(row.begin() + at);
   }
-
-  void add(const Panel& panel, const HeatMap& map) {
-    name({{keys_.panel, "", "part of the figure"},
-          {keys_.y, "", map.y.label},
-          {keys_.x, "", map.x.label},
-          {keys_.value, "", map.unit}});
-    for (std::size_t y = 0; y < map.rows.size(); ++y)
-      for (std::size_t x = 0; x < map.rows[y].size(); ++x)
-        row({name_of(panel), cell(map.y, y, map.rows.size()), cell(map.x, x, map.rows[y].size()),
-             defined(map.rows[y][x])});
-  }
-
-  void add(const Panel& panel, const Timeline& timeline) {
-    name({{keys_.panel, "", "part of the figure"},
-          {keys_.series, "", "what the colour means"},
-          {keys_.y, "", timeline.y.label + ": lowest"},
-          {"count", "", timeline.y.label + ": so many, one after the other"},
-          {"begin", "", timeline.x.label + ", first"},
-          {"end", "", timeline.x.label + ", first no longer"}});
-    for (const Timeline::Bar& bar : timeline.bars)
-      row({name_of(panel), timeline.colours[static_cast<std::size_t>(bar.colour)], lowest(timeline.y, bar),
-           bar.height, bar.begin, bar.end});
-  }
-
-  Records take() { return std::move(table_); }
-
- private:
-  static Value cell(const Axis& axis, std::size_t i, std::size_t count) {
-    if (!axis.categories.empty()) return axis.categories[i];
-    if (!axis.low || !axis.high || count < 2) return axis.low.value_or(0) + static_cast<double>(i);
-    return *axis.low + static_cast<double>(i) * (*axis.high - *axis.low) / static_cast<double>(count - 1);
-  }
-
-  static const std::string& name_of(const Panel& panel) {
-    return panel.key.empty() ? panel.title : panel.key;
-  }
-
-  static Value lowest(const Axis& axis, const Timeline::Bar& bar) {
-    return axis.categories.empty() ? Value(bar.y - (bar.height - 1) / 2) : place(axis, bar.y);
-  }
-
-  void name(std::vector<ColumnInfo> columns) {
-    shown_.clear();
-    std::vector<ColumnInfo> kept;
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      if (columns[i].key.empty()) continue;
-      shown_.push_back(i);
-      kept.push_back(std::move(columns[i]));
-    }
-    if (table_.columns.empty()) table_.columns = std::move(kept);
-  }
-
-  void row(const std::vector<Value>& fields) {
-    std::vector<Value>& out = table_.rows.emplace_back();
-    for (const std::size_t i : shown_) out.push_back(fields[i]);
-  }
-
-  const DataKeys& keys_;
-  std::vector<std::size_t> shown_{};
-  Records table_{};
-};
+}
 
 }  // namespace
 
@@ -181,10 +167,15 @@ std::vector<Figure> figures_of(const FigureKind& kind, const FigureTables& table
 }
 
 Records figure_data(const Figure& figure, const DataKeys& keys) {
-  Table table(keys);
-  for (const Panel& panel : figure.panels)
-    std::visit([&](const auto& content) { table.add(panel, content); }, panel.content);
-  return table.take();
+  Records out;
+  for (const Panel& panel : figure.panels) {
+    Records part =
+        std::visit([&](const auto& content) { return data_of(panel, content, keys); }, panel.content);
+    keep_named_columns(part);
+    if (out.columns.empty()) out.columns = std::move(part.columns);
+    for (std::vector<Value>& row : part.rows) out.rows.push_back(std::move(row));
+  }
+  return out;
 }
 
 std::string plot_command(const std::string& name, const FigureTables& tables, const FigureChoice& choice) {

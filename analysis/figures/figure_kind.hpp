@@ -1,6 +1,6 @@
 #pragma once
 /// Every figure kvsim draws: `kvsim plot` has a name for each, a report shows all that its tables allow. To
-/// add one: a file that defines its function, and a line in figures.def.
+/// add one: an entry in the list of its subject, which stands at the end of a file here.
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/trace_tables.hpp"
@@ -111,6 +112,35 @@ std::vector<Figure> importance(const Records& table) {
       figure.data.rows.push_back(
           {std::uint64_t{layer}, shown.first[span], shown.last[span], value_of(shown.shares[layer][span])});
   return {figure};
+}
+
+/// x -> what there is at x, one value per trace.
+using Gathered = std::map<double, std::vector<double>>;
+
+/// Rows where either is undefined are left out.
+Gathered gather(const Records& table, std::string_view x, std::string_view y) {
+  Gathered out;
+  if (table.rows.empty()) return out;
+  const std::size_t at_x = table.column(x), at_y = table.column(y);
+  for (const std::vector<Value>& row : table.rows)
+    if (const auto to = number(row[at_x]), value = number(row[at_y]); to && value) out[*to].push_back(*value);
+  return out;
+}
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// Mean over traces, with the least and the most of any as interval if there are several.
+std::vector<Point> spread_over_traces(const Gathered& values) {
+  std::vector<Point> points;
+  for (const auto& [x, all] : values) {
+    Point& point = points.emplace_back(Point{x, mean_of(all), {}, {}});
+    if (all.size() < 2) continue;
+    point.low = *std::min_element(all.begin(), all.end());
+    point.high = *std::max_element(all.begin(), all.end());
+  }
+  return points;
 }
 
 /// What a layer retains, its curves by n.

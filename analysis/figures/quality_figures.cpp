@@ -4,7 +4,7 @@
 
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/chart_parts.hpp"
-#include "analysis/figures/paired_differences.hpp"
+#include "analysis/figures/statistic_rows.hpp"
 #include "analysis/results/cuts.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "sim/base/joined.hpp"
@@ -59,7 +59,7 @@ class QualityCurves {
     constexpr double kSqueezed = 3;
     double most = 0;
     for (const auto& [policy, gaps] : all_gaps_)
-      for (const Gap& gap : gaps) most = std::max(most, gap.value);
+      for (const Statistic& gap : gaps) most = std::max(most, gap.value);
     return gaps_.y.high && most > kSqueezed * *gaps_.y.high;
   }
 
@@ -112,18 +112,13 @@ class QualityCurves {
 
  private:
   void read_means(const Records& means, const FigureChoice& choice) {
-    const TableColumn budget(means, "budget"), policy(means, "policy"), role(means, "role"),
-        traces(means, "traces"), mean(means, "mean"), low(means, "low"), high(means, "high");
-    for (const std::size_t row :
-         rows_where(means, {{"metric", metric_.key}, {"workload", one_workload(choice)}})) {
-      const auto value = mean.number(row);
-      if (!value) continue;
-      const std::string& label = policy.text(row);
-      Series& series = curves_[label];
-      series.label = label;
-      roles_[label] = role.text(row);
-      traces_ = std::max(traces_, traces.count(row));
-      series.points.push_back({view_.place(budget.text(row)), *value, low.number(row), high.number(row)});
+    const Where where = {{"metric", metric_.key}, {"workload", one_workload(choice)}};
+    for (const Statistic& mean : statistics_where(means, where, "mean")) {
+      Series& series = curves_[mean.policy];
+      series.label = mean.policy;
+      roles_[mean.policy] = mean.role;
+      traces_ = std::max(traces_, mean.traces);
+      series.points.push_back({view_.place(mean.budget), mean.value, mean.low, mean.high});
     }
     for (auto& [label, series] : curves_) sort_points(series);
   }
@@ -217,7 +212,7 @@ class QualityCurves {
       const auto found = all_gaps_.find(series.label);
       if (found == all_gaps_.end()) continue;
       series.points.clear();
-      for (const Gap& gap : found->second)
+      for (const Statistic& gap : found->second)
         series.points.push_back({view_.place(gap.budget), gap.value, gap.low, gap.high});
       gaps_.series.push_back(std::move(series));
     }
@@ -231,7 +226,7 @@ class QualityCurves {
     for (const auto& [policy, gaps] : all_gaps_) {
       RunningMean mean;
       double most = 0;
-      for (const Gap& gap : gaps) {
+      for (const Statistic& gap : gaps) {
         mean.add(gap.value);
         most = std::max(most, gap.value);
       }
@@ -252,7 +247,7 @@ class QualityCurves {
   NamedPolicies named_;
   std::map<std::string, Series> curves_{};
   std::map<std::string, std::string> roles_{};
-  std::map<std::string, std::vector<Gap>> all_gaps_{};
+  std::map<std::string, std::vector<Statistic>> all_gaps_{};
   std::vector<std::string> beyond_{}, bounds_{};
   Chart means_{.x = view_.budget_axis(), .y = metric_axis(metric_)},
       gaps_{.x = view_.budget_axis(),

@@ -1,7 +1,6 @@
 #include "analysis/figures/trace_tables.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/chart_parts.hpp"
@@ -100,30 +99,6 @@ std::map<double, Records> split_by_number(const Records& table, std::string_view
     if (const auto value = number(row[column]))
       parts.try_emplace(*value, Records{table.columns, {}}).first->second.rows.push_back(row);
   return parts;
-}
-
-Gathered gather(const Records& table, std::string_view x, std::string_view y) {
-  Gathered out;
-  if (table.rows.empty()) return out;
-  const std::size_t at_x = table.column(x), at_y = table.column(y);
-  for (const std::vector<Value>& row : table.rows)
-    if (const auto to = number(row[at_x]), value = number(row[at_y]); to && value) out[*to].push_back(*value);
-  return out;
-}
-
-double mean_of(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-std::vector<Point> spread_over_traces(const Gathered& values) {
-  std::vector<Point> points;
-  for (const auto& [x, all] : values) {
-    Point& point = points.emplace_back(Point{x, mean_of(all), {}, {}});
-    if (all.size() < 2) continue;
-    point.low = *std::min_element(all.begin(), all.end());
-    point.high = *std::max_element(all.begin(), all.end());
-  }
-  return points;
 }
 
 Records trace_means(const Records& records, const std::vector<std::string>& by,

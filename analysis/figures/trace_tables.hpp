@@ -37,15 +37,6 @@ std::vector<Records> split_by(const Records& table, std::string_view key);
 /// The rows of each number in a column; those where it is undefined are left out.
 std::map<double, Records> split_by_number(const Records& table, std::string_view key);
 
-/// x -> what there is at x, one value per trace.
-using Gathered = std::map<double, std::vector<double>>;
-/// Rows where either is undefined are left out.
-Gathered gather(const Records& table, std::string_view x, std::string_view y);
-
-double mean_of(const std::vector<double>& values);
-/// Mean over traces, with the least and the most of any as interval if there are several.
-std::vector<Point> spread_over_traces(const Gathered& values);
-
 /// Rows that agree in the columns `by` become one, in order of first appearance: `by`, then the mean of each
 /// column of `values` over the rows that have one (undefined if none has), all described as in `records`.
 Records trace_means(const Records& records, const std::vector<std::string>& by,

@@ -1,0 +1,32 @@
+#pragma once
+/// Means, ranks and paired differences of policies, as figures take them from their tables.
+#include <map>
+
+#include "analysis/figures/results_view.hpp"
+
+namespace kvsim::analysis {
+
+/// A number of a policy at a budget, and its interval.
+struct Statistic {
+  std::string budget{}, policy{}, role{};
+  std::string other{};  ///< policy that a difference is to
+  double value = 0;
+  std::optional<double> low{}, high{};
+  std::uint64_t traces = 0;
+};
+
+/// Rows that say what is asked, and have a number in column `value`.
+std::vector<Statistic> statistics_where(const Records& table, const Where& where, const char* value,
+                                        const char* low = "low", const char* high = "high");
+
+/// Of all others to `best`.
+std::vector<Statistic> differences_to(const std::string& best, const std::vector<Statistic>& differences);
+
+/// By policy, how much worse than the best policy of a budget it is. The best has a gap of 0: it is the one
+/// of the best mean among the policies over the most traces of the budget. Another one that could not run on
+/// all of these is compared on its own. Without a table of differences gaps are those of the means, and have
+/// no interval.
+std::map<std::string, std::vector<Statistic>> gaps_to_best(const FigureTables& tables, const Metric& metric,
+                                                           const FigureChoice& choice);
+
+}  // namespace kvsim::analysis
