@@ -117,7 +117,7 @@ class Writer:
         policies, columns, commands = self.policies(), self.columns(), self.commands()
         program = pathlib.Path(self.kvsim).parent / "tests" / "cost_validation"
         validation = self.write("printed/validation.md", subprocess.run([program, "md"], check=True, capture_output=True, text=True).stdout)
-        nav = [*BY_HAND, {"Policies": policies}, {"Results": [columns, validation]}, {"Commands": commands}]
+        nav = [*BY_HAND, {"All policies": policies}, {"All results": [columns, validation]}, {"All commands": commands}]
         config = (ROOT / "tools" / "site" / "mkdocs.yml").read_text()
         (self.pages.parent / "mkdocs.yml").write_text(f"{config}docs_dir: pages\nsite_dir: html\nnav: {json.dumps(nav)}\n")
 
