@@ -24,7 +24,7 @@ import kvsim_command
 from kvsim_command import KVSIM, SOURCE
 
 DOCUMENTS = ["README.md", "traces/format/SCHEMA.md", "traces/capture/README.md", "traces/workloads/README.md", "traces/requests/README.md",
-             "policies/README.md", "sim/cost/README.md", "analysis/README.md", "analysis/study/STUDIES.md", "analysis/study/WHICH_POLICY.md"]
+             "policies/README.md", "sim/cost/README.md", "analysis/README.md", "analysis/study/STUDIES.md", "analysis/CHOOSING_A_POLICY.md"]
 
 
 def shown_commands(text):
