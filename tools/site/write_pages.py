@@ -40,7 +40,7 @@ STUDY = {"capture": {"model": str(SAMPLE / "model"), "workloads": [{"kind": "nee
 TABLES = {"results": "`kvsim replay`", "answers": "`kvsim evaluate`", "means": "A study: means", "differences": "A study: differences", "ranks": "A study: ranks",
           "winners": "A study: winners", "price": "A study: price", "skipped": "A study: skipped"}
 BY_HAND = [{"kvsim": "README.md"}, {"Your model": "traces/capture/README.md"}, {"Your prompts": "traces/workloads/README.md"},
-           {"Policies": "policies/README.md"}, {"Reading results": "analysis/README.md"}, {"Metrics": "analysis/results/METRICS.md"},
+           {"Policies": "policies/README.md"}, {"Choosing a policy": "analysis/CHOOSING_A_POLICY.md"}, {"Reading results": "analysis/README.md"}, {"Metrics": "analysis/results/METRICS.md"},
            {"What to trust": "analysis/TRUST.md"}, {"Studies": "analysis/study/STUDIES.md"}, {"Costs": "sim/cost/README.md"},
            {"Requests": "traces/requests/README.md"}, {"Python": "tools/python/README.md"}, {"transformers": "tools/python/kvsim/hf/README.md"},
            {"Trace format": "traces/format/SCHEMA.md"}, {"Contributing": "CONTRIBUTING.md"}, {"Changes": "CHANGELOG.md"}]
