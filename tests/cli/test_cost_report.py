@@ -74,7 +74,8 @@ class CostReport(CommandTest):
 
     def test_the_sentences(self):
         text = " ".join(EXAMPLE.split())
-        self.assertAlmostEqual(self.plain["full", 131072]["step_attention_seconds"] / self.plain["full", 131072]["tpot_seconds"], 0.5, places=1)
+        long = self.plain["full", 131072]
+        self.assertAlmostEqual(long["step_attention_seconds"] / long["tpot_seconds"], 0.5, places=1)
         for sentence, numbers in claims(self.plain, self.rows("--rows", "written")):
             with self.subTest(sentence=sentence):
                 pattern = NUMBER.join(re.escape(part) for part in sentence.split("{}"))

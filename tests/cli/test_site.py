@@ -24,7 +24,8 @@ class Site(CommandTest):
             name = policy["name"]
             self.assertIn(f"](policy/{name}.md)", listed)
             plain = lambda text: re.sub(r"```(text)?|[#\\\\]", "", text).replace("&lt;", "<").split()
-            self.assertEqual(plain((self.pages / "printed" / "policy" / f"{name}.md").read_text()), plain(self.ok("policy", "show", name)), name)
+            page = (self.pages / "printed" / "policy" / f"{name}.md").read_text()
+            self.assertEqual(plain(page), plain(self.ok("policy", "show", name)), name)
 
     def test_every_command_has_a_page(self):
         for words in re.findall(r"(?m)^    'kvsim ?(.*)'\)$", self.ok("completion", "bash")):

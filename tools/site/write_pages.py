@@ -19,8 +19,8 @@ CODE = ("Parameters", "Examples", "Variants", "Elsewhere and here")
 
 # Each kind of result, and a command that makes one: its columns describe themselves.
 SAMPLE = ROOT / "traces" / "sample"
-ANSWER = ["--model", SAMPLE / "model", "--prompt", SAMPLE / "prompts" / "needle-0500-one.txt", "--answer", " x", "--policy", "full", "--budget", "50%",
-          "--max-new-tokens", "2"]
+ANSWER = ["--model", SAMPLE / "model", "--prompt", SAMPLE / "prompts" / "needle-0500-one.txt", "--answer", " x", "--policy", "full",
+          "--budget", "50%", "--max-new-tokens", "2"]
 SERVED = ["--model", "llama-3.1-8b", "--machine", "h100-sxm"]
 SPLIT = ["t.h5", "--policies", "snapkv(window=8)+pyramid", "--budget", "25%"]
 RESULTS = {
@@ -37,12 +37,15 @@ RESULTS = {
 STUDY = {"capture": {"model": str(SAMPLE / "model"), "workloads": [{"kind": "needle", "context": 200, "count": 2}], "max_new_tokens": 2},
          "loops": ["open", "closed"], "policies": ["h2o", "window"], "budgets": ["25%"], "machine": "t4", "model": "llama-3-8b",
          "report": False, "statistics": {"resamples": 100}}
-TABLES = {"results": "`kvsim replay`", "answers": "`kvsim evaluate`", "means": "A study: means", "differences": "A study: differences", "ranks": "A study: ranks",
+TABLES = {"results": "`kvsim replay`", "answers": "`kvsim evaluate`", "means": "A study: means",
+          "differences": "A study: differences", "ranks": "A study: ranks",
           "winners": "A study: winners", "price": "A study: price", "skipped": "A study: skipped"}
 BY_HAND = [{"kvsim": "README.md"}, {"Your model": "traces/capture/README.md"}, {"Your prompts": "traces/workloads/README.md"},
-           {"Policies": "policies/README.md"}, {"Choosing a policy": "analysis/CHOOSING_A_POLICY.md"}, {"Reading results": "analysis/README.md"}, {"Metrics": "analysis/results/METRICS.md"},
+           {"Policies": "policies/README.md"}, {"Choosing a policy": "analysis/CHOOSING_A_POLICY.md"},
+           {"Reading results": "analysis/README.md"}, {"Metrics": "analysis/results/METRICS.md"},
            {"What to trust": "analysis/TRUST.md"}, {"Studies": "analysis/study/STUDIES.md"}, {"Costs": "sim/cost/README.md"},
-           {"Requests": "traces/requests/README.md"}, {"Python": "tools/python/README.md"}, {"transformers": "tools/python/kvsim/hf/README.md"},
+           {"Requests": "traces/requests/README.md"}, {"Python": "tools/python/README.md"},
+           {"transformers": "tools/python/kvsim/hf/README.md"},
            {"Trace format": "traces/format/SCHEMA.md"}, {"Contributing": "CONTRIBUTING.md"}, {"Changes": "CHANGELOG.md"}]
 
 
@@ -65,7 +68,8 @@ class Writer:
 
     def by_hand(self):
         """Every page under version control, and what it links to."""
-        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True)
+        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, check=True,
+                                capture_output=True, text=True)
         for name in listed.stdout.splitlines():
             text = (ROOT / name).read_text()
             self.write(name, text)
