@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <new>
-#include <stdexcept>
+#include <optional>
 
 #include "sim/base/error.hpp"
+#include "sim/base/shortage.hpp"
 #include "tools/commands/run_command.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/printing/terminal_front_end.hpp"
@@ -35,11 +35,6 @@ int fail(ErrorKind kind, const std::string& message) {
   return static_cast<int>(kind);
 }
 
-int out_of_memory() {
-  return fail(ErrorKind::usage,
-              "out of memory\n  Ask for fewer cells, less --per detail or fewer --threads.");
-}
-
 /// Results still in buffers are lost silently at exit unless they are looked for. A reader that has seen
 /// enough
 /// (`| head`) is no failure, and 0 keeps it from becoming one under `set -o pipefail`.
@@ -57,11 +52,8 @@ int run_and_explain(std::span<const std::string> arguments) {
     return 0;
   } catch (const Error& error) {
     return fail(error.kind(), error.what());
-  } catch (const std::bad_alloc&) {
-    return out_of_memory();
-  } catch (const std::length_error&) {  // a container of more bytes than there are addresses
-    return out_of_memory();
   } catch (const std::exception& error) {
+    if (const std::optional<Error> lack = shortage_of(error)) return fail(lack->kind(), lack->what());
     return fail(ErrorKind::bug, std::string("unexpected error: ") + error.what() +
                                     "\n  This is a bug in kvsim: please report the command that led here.");
   }
@@ -73,7 +65,10 @@ int run_at_terminal(std::span<const std::string> arguments, const std::optional<
   occupy_standard_descriptors();
   TerminalFrontEnd terminal(mpi);
   const UseFrontEnd use(terminal);
-  return exit_code_after_signals(close_stdout(run_and_explain(arguments)));
+  const int code = exit_code_after_signals(close_stdout(run_and_explain(arguments)));
+  // Libraries that have run short may be in no state to be ended.
+  if (code == static_cast<int>(kShortage) && !mpi) std::_Exit(code);
+  return code;
 }
 
 }  // namespace kvsim::tools

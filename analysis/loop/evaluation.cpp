@@ -377,7 +377,9 @@ std::vector<std::vector<Value>> Evaluation::answer(std::span<const WorkloadItem>
     usage_error(
         "needs about " + bytes_text(bytes) + " of memory, the limit is " + bytes_text(options.memory_limit),
         items.front().id, "Ask for fewer policies, budgets or tokens at once.");
-  return run.rows(progress);
+  std::vector<std::vector<Value>> rows = run.rows(progress);
+  loaded_->checkpoint.check_unchanged();
+  return rows;
 }
 
 }  // namespace kvsim::analysis

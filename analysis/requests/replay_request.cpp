@@ -1,6 +1,6 @@
 #include "analysis/requests/replay_request.hpp"
 
-#include <algorithm>
+#include <set>
 
 #include "analysis/requests/policy_choice.hpp"
 #include "sim/base/split.hpp"
@@ -8,13 +8,15 @@
 namespace kvsim::analysis {
 namespace {
 
-template <class T, class Key>
-void add_once(std::vector<T>& all, T item, Key key, const NoteListener& note) {
-  if (std::any_of(all.begin(), all.end(), [&](const T& other) { return key(other) == key(item); })) {
-    note(key(item) + " is asked for more than once; it is replayed once");
-  } else {
+constexpr std::size_t kManyCells = 100'000;
+
+template <class T>
+void add_once(std::vector<T>& all, T item, const std::string& key, std::set<std::string>& known,
+              const NoteListener& note) {
+  if (known.insert(key).second)
     all.push_back(std::move(item));
-  }
+  else
+    note(key + " is asked for more than once; it is replayed once");
 }
 
 }  // namespace
@@ -22,28 +24,37 @@ void add_once(std::vector<T>& all, T item, Key key, const NoteListener& note) {
 std::vector<AskedPolicy> asked_policies(const std::vector<std::string>& texts,
                                         const policy::Registry& registry, const NoteListener& note) {
   std::vector<AskedPolicy> out;
-  for (const std::string& text : chosen_policies(texts, registry))
-    add_once(
-        out, AskedPolicy{text, policy::parse_composition(text, registry)},
-        [](const AskedPolicy& asked) { return asked.composition.params; }, note);
+  std::set<std::string> known;
+  for (const std::string& text : chosen_policies(texts, registry)) {
+    AskedPolicy asked{text, policy::parse_composition(text, registry)};
+    const std::string params = asked.composition.params;
+    add_once(out, std::move(asked), params, known, note);
+  }
   return out;
 }
 
 std::vector<sim::Budget> asked_budgets(const std::vector<std::string>& lists, const NoteListener& note) {
   std::vector<sim::Budget> out;
+  std::set<std::string> known;
   for (const std::string& list : lists)
-    for (sim::Budget& budget : sim::parse_budgets(list))
-      add_once(
-          out, std::move(budget), [](const sim::Budget& b) { return b.text; }, note);
+    for (const sim::Budget& budget : sim::parse_budgets(list))
+      add_once(out, budget, budget.text, known, note);
   return out;
 }
 
 std::vector<trace::Cut> asked_cuts(std::string_view list, const NoteListener& note) {
   std::vector<trace::Cut> out;
-  for (const std::string& item : comma_list(list))
-    add_once(
-        out, trace::parse_cut(item), [](const trace::Cut& cut) { return "cut " + cut.text(); }, note);
+  std::set<std::string> known;
+  for (const std::string& item : comma_list(list)) {
+    const trace::Cut cut = trace::parse_cut(item);
+    add_once(out, cut, "cut " + cut.text(), known, note);
+  }
   return out;
+}
+
+void tell_many_cells(std::size_t cells, const NoteListener& note) {
+  if (cells >= kManyCells)
+    note(std::to_string(cells) + " cells are asked for, policies times budgets, on each trace or prompt");
 }
 
 std::vector<sim::Cell> cells_of(const std::vector<AskedPolicy>& policies,

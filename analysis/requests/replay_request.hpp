@@ -26,6 +26,9 @@ std::vector<sim::Budget> asked_budgets(const std::vector<std::string>& lists, co
 /// Of a comma list.
 std::vector<trace::Cut> asked_cuts(std::string_view list, const NoteListener& note);
 
+/// Notes a grid that will take long, before anything else is done.
+void tell_many_cells(std::size_t cells, const NoteListener& note);
+
 /// Every policy at every budget. Budgets outside, policies inside: rows to be compared stand together.
 std::vector<sim::Cell> cells_of(const std::vector<AskedPolicy>& policies,
                                 const std::vector<sim::Budget>& budgets);

@@ -18,17 +18,12 @@ std::vector<std::string> items_of(const std::string& params) {
   return items;
 }
 
-/// Items of `mine` that some other set does not share.
-std::string differing_items(const std::string& mine, const std::set<std::string>& all) {
+/// Items of `mine` that not all of them have. `having`: how many have an item.
+std::string differing_items(const std::string& mine, const std::map<std::string, std::size_t>& having,
+                            std::size_t all) {
   std::string text;
-  for (const std::string& item : items_of(mine)) {
-    bool shared = true;
-    for (const std::string& other : all) {
-      const std::vector<std::string> theirs = items_of(other);
-      shared = shared && std::find(theirs.begin(), theirs.end(), item) != theirs.end();
-    }
-    if (!shared) text += (text.empty() ? "" : ",") + item;
-  }
+  for (const std::string& item : items_of(mine))
+    if (having.at(item) < all) text += (text.empty() ? "" : ",") + item;
   return text;
 }
 
@@ -37,8 +32,13 @@ using ParamsOf = std::map<std::string, std::set<std::string>>;
 std::map<std::string, std::string> labels_of(const ParamsOf& params_of) {
   std::map<std::string, std::string> labels;
   for (const auto& [policy, all] : params_of) {
+    std::map<std::string, std::size_t> having;
     for (const std::string& params : all) {
-      const std::string differing = all.size() > 1 ? differing_items(params, all) : "";
+      const std::vector<std::string> items = items_of(params);
+      for (const std::string& item : std::set<std::string>(items.begin(), items.end())) ++having[item];
+    }
+    for (const std::string& params : all) {
+      const std::string differing = differing_items(params, having, all.size());
       std::string& label = labels[params] = policy;
       if (!differing.empty()) label.append("(").append(differing).append(")");
     }

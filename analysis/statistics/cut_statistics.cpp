@@ -13,6 +13,9 @@ namespace {
 
 using Fields = std::vector<Value>;
 
+/// Of more policies all pairs would be a table of millions of rows.
+constexpr std::size_t kMostPaired = 100;
+
 /// Rank 1 is the best.
 std::vector<double> ranks_by(const Metric& metric, std::vector<double> values) {
   if (metric.better == Better::higher)
@@ -45,6 +48,9 @@ class CutStatistics {
       for (const Group& group : groups)
         for (std::size_t budget = 0; budget < study_.budgets().size(); ++budget) add(m, group, budget);
     made_.notes = statistics_notes(study_, groups, resamples_, unranked_);
+    if (only_with_best_)
+      made_.notes.push_back("Differences are those with the best of each metric and budget: of more than " +
+                            std::to_string(kMostPaired) + " policies not every pair is compared.");
     return std::move(made_);
   }
 
@@ -97,8 +103,19 @@ class CutStatistics {
   }
 
   void add_differences(const std::vector<Sample>& samples) {
+    const bool all = samples.size() <= kMostPaired;
+    const std::size_t best = all ? 0 : best_of(samples);
+    only_with_best_ = only_with_best_ || !all;
     for (std::size_t a = 0; a < samples.size(); ++a)
-      for (std::size_t b = a + 1; b < samples.size(); ++b) add_difference(samples[a], samples[b]);
+      for (std::size_t b = a + 1; b < samples.size(); ++b)
+        if (all || a == best || b == best) add_difference(samples[a], samples[b]);
+  }
+
+  std::size_t best_of(const std::vector<Sample>& samples) const {
+    std::vector<double> means;
+    for (const Sample& sample : samples) means.push_back(mean_over(sample.traces, sample.values));
+    const auto better = [&](double a, double b) { return metric_->prefers(a, b); };
+    return static_cast<std::size_t>(std::min_element(means.begin(), means.end(), better) - means.begin());
   }
 
   void add_difference(const Sample& a, const Sample& b) {
@@ -193,6 +210,7 @@ class CutStatistics {
   const Metric* metric_ = nullptr;  ///< of the rows being made
   Fields key_;                      ///< their first fields
   Unranked unranked_;
+  bool only_with_best_ = false;
 };
 
 }  // namespace

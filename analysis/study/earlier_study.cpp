@@ -41,8 +41,19 @@ void check_resumable(const StudyPlan& plan, const boost::json::object& effective
     usage_error("has results of schema " + std::to_string(schema) + ", this kvsim writes schema " +
                     std::to_string(kSchemaVersion),
                 path, "Choose another folder with -o, or start anew with --overwrite.");
-  const boost::json::object was = study_document(read_study(boost::json::serialize(there), path));
+  boost::json::object was = study_document(read_study(boost::json::serialize(there), path));
+  // Where nothing is finished yet, everything may be another content.
+  const bool begun = count_tasks(plan).finished > 0 ||
+                     std::any_of(plan.traces.begin(), plan.traces.end(), [](const StudyTrace& trace) {
+                       return trace.prompt && std::filesystem::exists(trace.path);
+                     });
+  const boost::json::value* const inputs = there.as_object().if_contains("inputs");
+  if (begun && inputs != nullptr && inputs->is_object()) was["inputs"] = *inputs;
   const StudyChanges changes = study_changes(was, effective);
+  if (changes.conflict && changes.conflict->input)
+    input_error(changes.conflict->path + " was " + changes.conflict->was + " and is now " +
+                    changes.conflict->is + ": finished tasks are about another content",
+                path, "Put the file back, choose another folder with -o, or start anew with --overwrite.");
   if (changes.conflict)
     usage_error(changes.conflict->path + " was " + changes.conflict->was + " and is now " +
                     changes.conflict->is + ": finished tasks would not fit those to come",

@@ -9,6 +9,7 @@
 #include "analysis/study/rank_worker.hpp"
 #include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/shortage.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -55,7 +56,7 @@ class Helper {
     } catch (const Error& error) {
       tell(failed_report(error));
     } catch (const std::bad_alloc&) {
-      tell(failed_report(Error(ErrorKind::usage, "out of memory")));
+      tell(failed_report(Error(kShortage, "out of memory")));
     }
   }
 

@@ -9,6 +9,7 @@
 #include "analysis/study/same_study.hpp"
 #include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/shortage.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -220,7 +221,7 @@ void lead_ranks(Ranks& ranks, const std::function<void()>& work) {
     end(error.kind());
     throw;
   } catch (const std::bad_alloc&) {
-    end(ErrorKind::usage);
+    end(kShortage);
     throw;
   } catch (...) {
     end(ErrorKind::bug);

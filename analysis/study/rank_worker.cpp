@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "sim/base/shortage.hpp"
+
 namespace kvsim::analysis {
 
 RankReport failed_report(const Error& error) {
@@ -32,7 +34,7 @@ void RankWorker::start(const RankOrder& order) {
     } catch (const Error& error) {
       out = failed_report(error);
     } catch (const std::bad_alloc&) {
-      out = failed_report(Error(ErrorKind::usage, "out of memory"));
+      out = failed_report(Error(kShortage, "out of memory"));
     } catch (const std::exception& error) {
       out = failed_report(Error(ErrorKind::bug, std::string("unexpected error: ") + error.what()));
     }

@@ -11,6 +11,7 @@
 #include "analysis/study/task_runner.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/shell_word.hpp"
+#include "sim/base/shortage.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -90,7 +91,8 @@ std::vector<std::string> StudyOutcome::problems() const {
 
 StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progress& progress,
                        const NoteListener& note) {
-  const boost::json::object effective = effective_study(plan, plan.folder);
+  boost::json::object effective = effective_study(plan, plan.folder);
+  effective["inputs"] = inputs_document(plan.inputs);
   const bool earlier = check_earlier_study(plan, options.existing, effective, note);
   StudyFolder folder(plan.folder);
   if (earlier) clear_earlier_study(plan, options.existing, folder);
@@ -106,7 +108,7 @@ StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progres
     if (error.kind() == ErrorKind::bug) throw;
     stopped(plan, error.kind(), error.what());
   } catch (const std::bad_alloc&) {
-    stopped(plan, ErrorKind::usage, "out of memory");
+    stopped(plan, kShortage, "out of memory");
   }
 }
 

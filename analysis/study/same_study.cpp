@@ -5,17 +5,10 @@
 
 #include "analysis/study/study_folder.hpp"
 #include "analysis/study/study_tasks.hpp"
-#include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/base/version.hpp"
 
 namespace kvsim::analysis {
-namespace {
-
-constexpr std::uint64_t kMaxStudyBytes = 1ULL << 30;
-
-}  // namespace
 
 std::string plan_digest(const StudyPlan& plan) {
   Sha256 digest;
@@ -24,6 +17,7 @@ std::string plan_digest(const StudyPlan& plan) {
   add(kCommit);
   add(boost::json::serialize(effective_study(plan, plan.folder)));
   add(plan.prompts.lines);
+  add(boost::json::serialize(inputs_document(plan.inputs)));
   for (const StudyTrace& trace : plan.traces) {
     add(trace.name);
     add(trace.problem.empty() ? "sound" : "problem");
@@ -36,10 +30,7 @@ std::string study_digest(const std::string& folder) {
   const std::string path = folder + '/' + kStudyFile;
   std::error_code failed;
   if (!std::filesystem::exists(path, failed)) return {};
-  Sha256 digest;
-  const std::string text = read_regular_file(path, kMaxStudyBytes);
-  digest.update(text.data(), text.size());
-  return digest.hex();
+  return file_digest(path);
 }
 
 }  // namespace kvsim::analysis

@@ -12,7 +12,6 @@
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/read_file.hpp"
-#include "sim/base/sha256.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/sequence.hpp"
 
@@ -22,7 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxStudyBytes = 16ULL << 20;
-constexpr std::uint64_t kMaxPromptBytes = 64ULL << 20;
 
 /// What `work` complains about is at `place` of the study file.
 template <class Work>
@@ -91,13 +89,6 @@ std::vector<StudyTraces> expanded(const std::vector<StudyTraces>& entries, const
     }
   }
   return out;
-}
-
-std::string file_digest(const std::string& path) {
-  Sha256 digest;
-  const std::string bytes = read_regular_file(path, kMaxPromptBytes);
-  digest.update(bytes.data(), bytes.size());
-  return digest.hex();
 }
 
 /// Fills in the content; one that is asked for must be there.
@@ -199,6 +190,7 @@ void check_names(const StudyPlan& plan, const std::string& file) {
 
 void plan_policies(StudyPlan& plan, const std::string& file, const NoteListener& note) {
   std::vector<StudyPolicy> effective;
+  std::set<std::string> known;
   for (std::size_t i = 0; i < plan.config.policies.size(); ++i) {
     const StudyPolicy& entry = plan.config.policies[i];
     const std::string place = entry_place(file, "policies", i);
@@ -209,10 +201,7 @@ void plan_policies(StudyPlan& plan, const std::string& file, const NoteListener&
       if (!entry.params.empty() && (asked.size() != 1 || entry.params != params))
         usage_error(entry.policy + " is " + params + " in this kvsim, not " + entry.params, place + ".params",
                     "Say the policy with every parameter.");
-      const bool again =
-          std::any_of(plan.policies.begin(), plan.policies.end(),
-                      [&](const AskedPolicy& other) { return other.composition.params == params; });
-      if (again) {
+      if (!known.insert(params).second) {
         note(params + " is asked for more than once; it is replayed once");
         continue;
       }
@@ -227,6 +216,7 @@ void plan_cells(StudyPlan& plan, const std::string& file, const NoteListener& no
   StudyConfig& config = plan.config;
   plan_policies(plan, file, note);
   plan.budgets = at(file + " budgets", [&] { return asked_budgets(config.budgets, note); });
+  tell_many_cells(plan.cells(), note);
   config.budgets.clear();
   for (const sim::Budget& budget : plan.budgets) config.budgets.push_back(budget.text);
   keep_first(config.seeds);

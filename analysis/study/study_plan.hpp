@@ -10,6 +10,7 @@
 #include "analysis/requests/replay_request.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/study/config/study_config.hpp"
+#include "analysis/study/pinned_inputs.hpp"
 #include "analysis/study/study_prompts.hpp"
 
 namespace kvsim::analysis {
@@ -46,6 +47,7 @@ struct StudyPlan {
   std::vector<PlannedAnalysis> analyses;
   /// What policies are priced for, with the prompts that the study asks for; none: it names no machine.
   std::optional<PriceQuestion> price{};
+  std::vector<PinnedFile> inputs{};  ///< pinned_inputs(), once the study is to run
 
   /// Everything replay needs to know but seed, threads and tables.
   sim::Request request() const;

@@ -6,6 +6,7 @@
 #include "sim/base/read_file.hpp"
 #include "traces/capture/capture.hpp"
 #include "traces/model/input_file.hpp"
+#include "traces/model/model_config.hpp"
 #include "traces/model/tokenizer.hpp"
 #include "traces/workloads/workload.hpp"
 
@@ -82,9 +83,14 @@ void add_items(std::vector<capture::WorkloadItem> items, const StudyTraces& entr
 StudyPrompts make_prompts(const StudyCapture& capture, const std::string& where) {
   StudyPrompts out;
   if (!capture.workloads.empty()) {
+    const std::uint64_t most = model::load_model_config(capture.model).max_positions;
     const model::Tokenizer tokenizer = model::load_tokenizer(capture.model);
     for (std::size_t i = 0; i < capture.workloads.size(); ++i) {
       const std::string place = where + " capture.workloads[" + std::to_string(i) + ']';
+      if (capture.workloads[i].context > most)
+        usage_error("asks for " + std::to_string(capture.workloads[i].context) +
+                        " tokens, the model's context is " + std::to_string(most),
+                    place + ".context", "Ask for less.");
       try {
         make_entry(capture.workloads[i], tokenizer, place, out);
       } catch (const Error& error) {

@@ -257,6 +257,7 @@ std::string TaskRunner::run(const StudyTrace& trace, const StudyTask& task, Prog
   if (task.kind == StudyTask::Kind::answers) load_model();  // what fails here is no fault of the trace
   Finding found;
   const std::string problem = problem_of([&] { found = found_by(task, trace, progress); });
+  require_unchanged(plan_.inputs);
   if (problem.empty()) folder_.save(task.name, found.rows, found.skipped);
   return problem;
 }

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "sim/base/error.hpp"
+#include "sim/base/shortage.hpp"
 
 namespace kvsim {
 
@@ -19,6 +20,7 @@ void FileDescriptor::reset(int value) {
 }
 
 void system_error(const std::string& what, const std::string& path) {
+  refuse_shortage(errno, what, path);
   const char* hint = errno == ENOSPC || errno == EFBIG || errno == EDQUOT ? "Free some space." : "";
   input_error(what + ": " + std::generic_category().message(errno), path, hint);
 }

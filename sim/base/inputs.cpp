@@ -12,6 +12,7 @@ namespace {
 std::mutex mutex;
 bool begun = false;
 std::set<std::pair<dev_t, ino_t>> files;
+std::set<std::string> told;
 
 void add(const struct stat& status) {
   const std::lock_guard lock(mutex);
@@ -24,6 +25,7 @@ void begin_run() {
   const std::lock_guard lock(mutex);
   begun = true;
   files.clear();
+  told.clear();
 }
 
 void note(int descriptor) {
@@ -34,6 +36,16 @@ void note(int descriptor) {
 void note(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) add(status);
+}
+
+void remark(const std::string& text) {
+  const std::lock_guard lock(mutex);
+  if (begun) told.insert(text);
+}
+
+std::set<std::string> remarks() {
+  const std::lock_guard lock(mutex);
+  return told;
 }
 
 bool contain(const std::string& path) {

@@ -1,5 +1,6 @@
 #pragma once
 /// Which files a run reads, by device and inode, so that no output replaces one of them under any name.
+#include <set>
 #include <string>
 
 namespace kvsim::inputs {
@@ -10,6 +11,10 @@ void begin_run();
 /// A file that is read, open or by its name. A name of nothing is ignored.
 void note(int descriptor);
 void note(const std::string& path);
+
+/// Something that a person should know of a file that was read; told once, when the run has ended.
+void remark(const std::string& text);
+std::set<std::string> remarks();
 
 /// Whether the file at PATH, behind links, is read.
 bool contain(const std::string& path);

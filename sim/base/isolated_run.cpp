@@ -82,19 +82,21 @@ void restrict_system_calls(int pipe) {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
 }
 
+/// Of addresses. Sanitizers reserve terabytes, so the limit counts from what is mapped already.
+rlim_t most_bytes() {
+  unsigned long pages = 0;
+  std::FILE* const sizes = std::fopen("/proc/self/statm", "re");
+  if (sizes == nullptr) return RLIM_INFINITY;
+  const bool known = std::fscanf(sizes, "%lu", &pages) == 1;
+  std::fclose(sizes);
+  return known ? pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + kMoreBytes : RLIM_INFINITY;
+}
+
 void restrict_resources() {
   const rlimit seconds{kSeconds, kSeconds};
   ::setrlimit(RLIMIT_CPU, &seconds);
-  // Sanitizers reserve terabytes, so the limit counts from what is mapped already.
-  unsigned long pages = 0;
-  std::FILE* const sizes = std::fopen("/proc/self/statm", "re");
-  if (sizes == nullptr) return;
-  if (std::fscanf(sizes, "%lu", &pages) == 1) {
-    const rlim_t bytes = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + kMoreBytes;
-    const rlimit memory{bytes, bytes};
-    ::setrlimit(RLIMIT_AS, &memory);
-  }
-  std::fclose(sizes);
+  const rlimit memory{most_bytes(), most_bytes()};
+  ::setrlimit(RLIMIT_AS, &memory);
 }
 
 /// The child's whole life. The undefined behaviour sanitizer looks into an exception's type with system calls
@@ -186,14 +188,16 @@ IsolatedEnd run_isolated(const std::function<std::string()>& work, const std::st
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) system_error("no process can be started to look at it", where);
   const FileDescriptor out(ends[0]);
   FileDescriptor in(ends[1]);
+  rlimit memory{};
+  const bool limited = ::getrlimit(RLIMIT_AS, &memory) == 0 && memory.rlim_max < most_bytes();
   const pid_t parent = ::getpid(), id = ::fork();
   if (id < 0) system_error("no process can be started to look at it", where);
   if (id == 0) live(work, in, parent);
   Child child(id);
   in.reset(-1);
   const std::string text = received(out);
-  if (text.empty()) return {false, child.how()};
-  return {text[0] == kReturned, text.substr(1)};
+  if (text.empty()) return {false, child.how(), limited};
+  return {text[0] == kReturned, text.substr(1), limited};
 }
 
 }  // namespace kvsim

@@ -9,6 +9,7 @@ namespace kvsim {
 struct IsolatedEnd {
   bool returned = false;  ///< false: its process died or was stopped by a limit
   std::string text;       ///< what the work returned, or how its process ended
+  bool limited = false;   ///< this process may not have the memory that was to be the copy's
 };
 
 /// Runs `work` in a forked copy of this process and returns its text, of which at most 4 KiB are kept. The

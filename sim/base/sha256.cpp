@@ -1,10 +1,11 @@
 #include "sim/base/sha256.hpp"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include <array>
 
-#include "sim/base/error.hpp"
+#include "sim/base/shortage.hpp"
 
 namespace kvsim {
 
@@ -17,8 +18,11 @@ struct Sha256::State {
 };
 
 Sha256::Sha256() : state_(std::make_unique<State>()) {
-  if (state_->context == nullptr || EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1)
-    bug("libcrypto has no SHA-256");
+  // What it has not been able to allocate when it began, it later uses all the same.
+  static const bool begun =
+      OPENSSL_init_crypto(0, nullptr) == 1 && OSSL_LIB_CTX_get0_global_default() != nullptr;
+  if (!begun || state_->context == nullptr || EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1)
+    throw Error(kShortage, "libcrypto has no memory for a SHA-256");
 }
 Sha256::~Sha256() = default;
 

@@ -80,7 +80,7 @@ DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving
   batch_ = real(serving.batch);
   activation_ = real(serving.runtime.activation_bytes);
   matrix_bytes_ = serving.runtime.weight_bits.value_or(model.weight_bits) / 8;
-  head_bytes_ = serving.runtime.embedding_bits / 8;
+  head_bytes_ = serving.runtime.embedding_bits.value_or(model.embedding_bits) / 8;
   share_ = 1 / real(degree);
   const Model local = device_share(model, degree);
   query_heads_ = real(local.query_heads);

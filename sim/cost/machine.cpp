@@ -20,7 +20,7 @@ constexpr std::uint64_t kMaxFileBytes = 1 << 20;
 constexpr std::size_t kMaxValues = 1000;
 /// Upper limit of every number in the units of a file, beyond any machine; sums and ratios of such numbers
 /// stay finite.
-constexpr double kMax = 1e9;
+constexpr double kMax = 1e9, kLeast = 1e-9;
 constexpr double kGiga = 1e9, kMicro = 1e-6, kGib = 1024.0 * 1024.0 * 1024.0;
 
 enum class Range {
@@ -100,6 +100,8 @@ double checked(const JsonObject& object, const char* key, Range range) {
       : value <= 0                         ? "is not above zero"
       : range == Range::share && value > 1 ? "is above 1: an efficiency is a share of the datasheet's rate"
                                            : nullptr;
+  if (problem == nullptr && value > 0 && value < kLeast)
+    input_error(text_of(value) + " is below " + text_of(kLeast) + ", which no machine is", object.path(key));
   if (problem != nullptr) input_error(text_of(value) + " " + problem, object.path(key));
   return value;
 }

@@ -349,9 +349,10 @@ std::uint64_t matrix_bytes(const Model& share, const Runtime& runtime) {
 }
 
 std::uint64_t share_weight_bytes(const Model& share, const Runtime& runtime) {
-  return checked_sum(kWeights, matrix_bytes(share, runtime),
-                     bytes_of(share.embedding_parameters(), runtime.embedding_bits),
-                     checked_product(kWeights, share.small_parameters(), runtime.activation_bytes));
+  return checked_sum(
+      kWeights, matrix_bytes(share, runtime),
+      bytes_of(share.embedding_parameters(), runtime.embedding_bits.value_or(share.embedding_bits)),
+      checked_product(kWeights, share.small_parameters(), runtime.activation_bytes));
 }
 
 /// Returns the tables that all sequences share, of the lanes of a device.

@@ -178,7 +178,14 @@ Model find_model(const std::string& name_or_path) {
                 "Give a name, a config.json, a directory that holds one, or a GGUF file. " +
                     suggestion(name_or_path, names));
   }
-  if (model::is_gguf(name_or_path)) return parse_model(model::gguf_config(name_or_path), name_or_path);
+  if (model::is_gguf(name_or_path)) {
+    Model model = parse_model(model::gguf_config(name_or_path), name_or_path);
+    const auto [matrices, embeddings] = model::gguf_bits(name_or_path);
+    model.weight_bits = std::min(matrices, 16.0);  // served in half precision at most, as any checkpoint
+    model.embedding_bits = std::min(embeddings, 16.0);
+    if (model.weight_bits < 16) model.remarks = "weights as the file stores them";
+    return model;
+  }
   const std::string path = S_ISDIR(status.st_mode) ? name_or_path + "/config.json" : name_or_path;
   return parse_model(read_file(path, kMaxConfigBytes), path);
 }

@@ -27,8 +27,9 @@ struct Model : model::LayerParts {
   std::uint64_t learned_positions = 0;          ///< rows of a position embedding (OPT: 2050); 0: none
   bool tied_embeddings = false;
   double weight_bits =
-      16;                 ///< of a parameter of the blocks' matrices, scales and zeros included, in the mean
-  std::string remarks{};  ///< what the name does not say: how weights are stored, what is not counted
+      16;  ///< of a parameter of the blocks' matrices, scales and zeros included, in the mean
+  double embedding_bits = 16;  ///< of a parameter of the embedding and the head
+  std::string remarks{};       ///< what the name does not say: how weights are stored, what is not counted
 
   /// Returns the layers from the first to the last, those with one window together.
   std::vector<WindowRun> window_runs() const;

@@ -36,10 +36,9 @@ void check_runtime(const Runtime& runtime) {
   need(runtime.cache_traffic >= 1 && std::isfinite(runtime.cache_traffic),
        "a step reads the cache at least once", "cache traffic");
   need(runtime.host_floor >= 0 && std::isfinite(runtime.host_floor), "is no time", "host floor");
-  const double bits = runtime.weight_bits.value_or(16);
+  const double bits = runtime.weight_bits.value_or(16), embedding = runtime.embedding_bits.value_or(16);
   need(bits > 0 && std::isfinite(bits), "is not above zero", "weight bits");
-  need(runtime.embedding_bits > 0 && std::isfinite(runtime.embedding_bits), "is not above zero",
-       "embedding bits");
+  need(embedding > 0 && std::isfinite(embedding), "is not above zero", "embedding bits");
   need(runtime.activation_bytes > 0, "is zero", "activation bytes");
   need(runtime.row_share >= 0 && runtime.row_share <= 1, "is no share between 0 and 1", "row share");
 }

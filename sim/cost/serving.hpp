@@ -48,7 +48,8 @@ struct Runtime {
       1;  ///< times a step moves the cache: 1 in place, 3 where each step copies it (concatenation)
   double host_floor = 0;                ///< s: a step is never faster (eager Python frameworks: 25 to 60 ms)
   std::optional<double> weight_bits{};  ///< per parameter of matrices, scales included; absent: the model's
-  double embedding_bits = 16;           ///< per parameter of the embedding and the head
+  std::optional<double>
+      embedding_bits{};           ///< per parameter of the embedding and the head; absent: the model's
   std::uint64_t score_bytes = 4;  ///< alive at once per score of eager attention: two in 16 bits (FlexGen); 8
                                   ///< with a softmax in 32 bits between (transformers)
   std::uint64_t activation_bytes = 2;  ///< per element

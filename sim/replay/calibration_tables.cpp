@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "sim/base/inputs.hpp"
 #include "sim/base/sha256.hpp"
 #include "traces/format/hdf5_input.hpp"
 #include "traces/format/hdf5_output.hpp"
@@ -123,6 +124,8 @@ Calibration read_calibration(const std::string& path) {
     input_error("has " + std::to_string(names.size()) + " tables", root.where("table_names"), kMade);
   const hdf5::InputGroup tables = root.group("tables");
   for (const std::string& name : names) out.tables.push_back(read_table(tables, name, out));
+  if (!tables.dataset(names.front(), {hdf5::Type::f32}, 3).is_sealed())
+    inputs::remark(path + hdf5::kUnsealed);
   file.require_unchanged();
   return out;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/inputs.hpp"
 #include "traces/format/hdf5_input.hpp"
 #include "traces/format/hdf5_output.hpp"
 
@@ -143,6 +144,8 @@ Decisions read_decisions(const std::string& path) {
         group.text("policy"), group.text("params"), group.text("budget"), group.text("skipped"), {}};
     cell.budget_tokens = group.count("budget_tokens", kMostTokens);
     if (group.has_attribute("mode")) cell.mode = group.text("mode");
+    if (cell.skipped.empty() && !group.dataset("lane_ptr", {hdf5::Type::u64}, 1).is_sealed())
+      inputs::remark(path + hdf5::kUnsealed);
     if (cell.skipped.empty()) cell.resident_intervals = read_resident_intervals(group, lanes, out.decode);
     out.cells.push_back(std::move(cell));
   }

@@ -98,6 +98,29 @@ class Gguf(CommandTest):
         file, folder = cost("model.gguf"), cost(FOLDER)
         self.assertEqual(json.dumps(file).replace("model.gguf", "M"), json.dumps(folder).replace(str(FOLDER / "config.json"), "M"))
 
+    def test_cost_counts_weights_as_the_file_stores_them(self):
+        stored = {}
+        for name, values in self.tensors.items():
+            q8 = values.ndim == 2 and values.shape[1] % 32 == 0
+            stored[name] = values.size // 32 * 34 if q8 else 2 * values.size
+
+        def as_stored(name, shape, code, data):
+            size = len(data) // 4
+            if len(shape) == 2 and shape[0] % 32 == 0:
+                return name, shape, small_gguf.Q8_0, bytes(size // 32 * 34)
+            return (name, shape, small_gguf.F16, bytes(2 * size)) if len(shape) == 2 else (name, shape, code, data)
+
+        write, made = small_gguf.gguf, []
+        small_gguf.gguf = lambda keys, tensors: write(keys, [as_stored(*tensor) for tensor in tensors])
+        try:
+            made = as_gguf(self.config, self.tensors)
+        finally:
+            small_gguf.gguf = write
+        (self.folder / "q8.gguf").write_bytes(made)
+        row, = json.loads(self.ok("cost", "estimate", "--model", "q8.gguf", "--machine", "h100-sxm", "--prompt-tokens", 64,
+                                  "--policy", "full", "--format", "json"))["results"]
+        self.assertEqual(row["weights_bytes"], sum(stored.values()))
+
     def test_what_cannot_be_run_is_refused(self):
         def refused(model):
             return self.fails(3, "capture", "--model", model, "--tokens", "ids.json", "-o", "no.h5")

@@ -209,7 +209,7 @@ class Outputs(CommandTest):
             resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 
         done = self.kvsim("trace", "generate", "--prompt-tokens", 400000, "-o", "large.h5", preexec_fn=limit_memory)
-        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.returncode, 6, done.stderr)
         self.assertIn("out of memory", done.stderr)
         self.assertNotIn("bug", done.stderr)
         self.assertEqual(self.files("large"), [])

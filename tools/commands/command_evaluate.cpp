@@ -226,6 +226,7 @@ void run_evaluate(const Options& options) {
   const std::vector<analysis::AskedPolicy> policies =
       analysis::asked_policies(options.policies, front_end().policies(), note);
   const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
+  analysis::tell_many_cells(policies.size() * budgets.size(), note);
   evaluation.cells = analysis::cells_of(policies, budgets);
   if (!options.decisions.empty() && options.decisions == options.output)
     usage_error("results and decisions cannot share a file", options.output);

@@ -48,6 +48,7 @@ sim::Request make_request(const Options& options, analysis::ReplayInputs& inputs
   const std::vector<analysis::AskedPolicy> policies =
       analysis::asked_policies(options.policies, front_end().policies(), note);
   const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
+  analysis::tell_many_cells(policies.size() * budgets.size(), note);
   for (const analysis::AskedPolicy& asked : policies) inputs.policies.push_back(asked.composition.params);
   for (const sim::Budget& budget : budgets) inputs.budgets.push_back(budget.text);
   sim::Request request;

@@ -126,10 +126,11 @@ void run_whole_study(const Options& options, analysis::Ranks* ranks) {
   if (options.resume && options.overwrite)
     usage_error("cannot both be", "--resume, --overwrite", "Go on with a study, or start it anew.");
   require_study(options.file);
-  const analysis::StudyPlan plan =
+  analysis::StudyPlan plan =
       analysis::plan_study(options.file, options.folder, front_end().policies(), note, options.model);
   if (options.print_config) return print_config(options, plan);
   if (options.dry_run) return print_estimate(options, plan);
+  plan.inputs = analysis::pinned_inputs(plan);
   Progress progress;
   analysis::StudyOutcome outcome;
   {
@@ -151,8 +152,10 @@ void help(const Options& options, analysis::Ranks& ranks) {
   Progress progress;
   const std::shared_ptr<void> followed = front_end().follow(progress, "", true);
   const auto plan = [&] {
-    return analysis::plan_study(
+    analysis::StudyPlan made = analysis::plan_study(
         options.file, options.folder, front_end().policies(), [](const std::string&) {}, options.model);
+    made.inputs = analysis::pinned_inputs(made);
+    return made;
   };
   const int code = analysis::help_with_study(ranks, plan, run_options(options, &ranks), progress);
   if (code != 0) throw Error(static_cast<ErrorKind>(code), "");

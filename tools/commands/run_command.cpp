@@ -6,6 +6,7 @@
 #include "sim/base/inputs.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/front_end.hpp"
+#include "tools/printing/note.hpp"
 #include "tools/printing/version_text.hpp"
 #include "tools/requests/named_inputs.hpp"
 #include "tools/requests/option_groups.hpp"
@@ -20,7 +21,7 @@ constexpr const char* kExamples = R"(Examples:
   kvsim help cost estimate
 
 Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4 interrupted,
-5 compared results differ
+5 compared results differ, 6 the machine is short of memory, threads, processes or open files
 )";
 
 }  // namespace
@@ -59,6 +60,7 @@ void run_command(std::span<const std::string> arguments) {
   inputs::begin_run();
   note_named_inputs(arguments);
   front_end().results() << line.parse(arguments);
+  for (const std::string& text : inputs::remarks()) note(text);
 }
 
 }  // namespace kvsim::tools

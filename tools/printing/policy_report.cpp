@@ -66,7 +66,7 @@ std::string sample_composition(const PolicySpec& spec, const std::string& argume
   const std::string call = arguments.empty() ? spec.name : spec.name + "(" + arguments + ")";
   if (spec.kind == Kind::eviction || spec.kind == Kind::replacement) return call;
   if (spec.kind == Kind::allocation) return "snapkv+" + call;
-  return (spec.layer_unit ? "full+" : "h2o+") + call;
+  return "full+" + call;  // some of them need what all layers and heads hold
 }
 
 // ---- the page of one policy

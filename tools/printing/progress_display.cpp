@@ -50,7 +50,10 @@ struct ProgressDisplay::State {
         label(visible(label_in)),
         terminal(isatty(STDERR_FILENO) == 1),
         stop_on_signal(progress.stop) {
-    if (!quiet) timer = std::thread([this] { watch(); });
+    try {
+      if (!quiet) timer = std::thread([this] { watch(); });
+    } catch (const std::system_error&) {  // then nothing is shown
+    }
   }
   ~State() {
     {
@@ -68,7 +71,7 @@ struct ProgressDisplay::State {
     while (!wake.wait_for(lock, period, [this] { return finished; })) show();
   }
 
-  void show() {
+  void show() try {
     const std::string text = status();
     if (!terminal) {
       std::fprintf(stderr, "%s\n", text.c_str());
@@ -80,6 +83,7 @@ struct ProgressDisplay::State {
     const std::string line = room ? bar(progress.share(), kBar) + ' ' + text : text.substr(0, width - 1);
     std::fprintf(stderr, "\r%s\033[K", line.c_str());
     drawn = true;
+  } catch (const std::bad_alloc&) {  // the next time, perhaps
   }
 
   std::string status() const {

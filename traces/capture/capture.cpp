@@ -185,7 +185,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
        options.ignore_eos ? std::vector<std::int32_t>{} : config.eos, options.sampling, prompt.given},
       recorder, progress);
   header.model.weights_sha256 = weights_sha256.get();
-  checkpoint.check_sizes();
+  checkpoint.check_unchanged();
   if (choice.columns) header.counted_tokens = write_column_statistics(writer, *model, config.n_layers);
 
   const std::uint64_t total = run.tokens.size();

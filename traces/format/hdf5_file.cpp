@@ -3,13 +3,18 @@
 #include <unistd.h>
 
 #include <bit>
+#include <new>
 
 #include "sim/base/error.hpp"
+#include "sim/base/sha256.hpp"
 
 namespace kvsim::hdf5 {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "stored little-endian words are used as they lie");
+
+/// After a fork the lock belongs to a thread of the parent.
+bool alone = false;
 
 std::recursive_mutex& process_lock() {
   static std::recursive_mutex lock;
@@ -17,10 +22,16 @@ std::recursive_mutex& process_lock() {
 }
 
 void close_doors() {
-  if (H5open() < 0 || H5PLset_loading_state(0) < 0) bug("libhdf5 does not start");
+  H5dont_atexit();  // files are closed one by one; where memory was lacking, closing all of it again crashes
+  if (H5open() < 0 || H5PLset_loading_state(0) < 0) throw std::bad_alloc();  // nothing else can be wrong
   // Unregistering twice is an error, so query the state first.
   if (H5Lis_registered(H5L_TYPE_EXTERNAL) > 0 && H5Lunregister(H5L_TYPE_EXTERNAL) < 0)
     bug("libhdf5 keeps following external links");
+}
+
+herr_t find_lack(unsigned, const H5E_error2_t* entry, void* lacks) {
+  if (entry->min_num == H5E_NOSPACE || entry->min_num == H5E_CANTALLOC) *static_cast<bool*>(lacks) = true;
+  return 0;
 }
 
 herr_t keep_first(unsigned depth, const H5E_error2_t* entry, void* text) {
@@ -35,7 +46,7 @@ Datatype half_type(std::size_t exponent_bits, std::size_t bias) {
   // Fields before size: HDF5 refuses to cut a type below its fields.
   if (!type || H5Tset_fields(type.id(), 15, mantissa_bits, exponent_bits, 0, mantissa_bits) < 0 ||
       H5Tset_size(type.id(), 2) < 0 || H5Tset_ebias(type.id(), bias) < 0)
-    bug("libhdf5 refuses a 16-bit float type: " + last_cause());
+    fail("libhdf5 refuses a 16-bit float type", "");
   return type;
 }
 
@@ -64,9 +75,6 @@ hid_t builtin(Type type) {
   bug("not a built-in HDF5 type");
 }
 
-/// After a fork the lock belongs to a thread of the parent.
-bool alone = false;
-
 }  // namespace
 
 void Session::only_thread() {
@@ -78,7 +86,7 @@ Session::Session() : lock_(process_lock(), std::defer_lock) {
   static const bool started = (close_doors(), true);
   // In a thread-safe libhdf5 each thread has its own error stack and its own setting for printing it.
   thread_local const bool quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
-  if (!started || !quiet) bug("libhdf5 does not start");
+  if (!started || !quiet) throw std::bad_alloc();  // nothing else can be wrong with it
 }
 
 Descriptor::~Descriptor() {
@@ -96,7 +104,15 @@ std::string last_cause() {
   return text.substr(begin + kMark.size(), end == std::string::npos ? end : end - begin - kMark.size());
 }
 
+void refuse_lack_of_memory() {
+  bool lacks = false;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, find_lack, &lacks);
+  // The copy that looks at a file first has memory enough for a sound one.
+  if (lacks && !alone) throw std::bad_alloc();
+}
+
 void fail(std::string_view what, std::string_view where) {
+  refuse_lack_of_memory();
   const std::string cause = last_cause();
   std::string text(what);
   if (!cause.empty()) text += ": " + cause;
@@ -136,6 +152,12 @@ Datatype datatype(Type type) {
   if (type == Type::f16) return half_type(5, 15);
   if (type == Type::bf16) return half_type(8, 127);
   return Datatype(check(H5Tcopy(builtin(type)), "cannot make a type", type_name(type)));
+}
+
+std::string digest_of(std::span<const std::byte> stored) {
+  Sha256 digest;
+  digest.update(stored.data(), stored.size());
+  return digest.hex();
 }
 
 }  // namespace kvsim::hdf5

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -110,5 +111,14 @@ consteval Type type_of() {
   if (is_same_v<Value, double>) return Type::f64;
   throw "not an element type of the schema";
 }
+
+/// Throws std::bad_alloc if libhdf5 has just failed for want of memory: that says nothing of the file.
+void refuse_lack_of_memory();
+
+/// The attribute of a list that holds the SHA-256 of its stored bytes.
+inline constexpr const char* kSeal = "sha256";
+inline constexpr const char* kUnsealed =
+    ": has no digests, as an earlier kvsim or another program made it; damage would not be noticed";
+std::string digest_of(std::span<const std::byte> stored);
 
 }  // namespace kvsim::hdf5

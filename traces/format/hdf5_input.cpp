@@ -13,6 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/inputs.hpp"
 #include "sim/base/partial_file.hpp"
+#include "sim/base/shortage.hpp"
 #include "traces/format/hdf5_scout.hpp"
 
 namespace kvsim::hdf5 {
@@ -410,6 +411,17 @@ void InputDataset::read(const std::vector<std::uint64_t>& start, const std::vect
         "cannot be read at " + shape_text(start), where_);
 }
 
+bool InputDataset::is_sealed() const {
+  return chunk_.empty() && !text(kSeal).empty();
+}
+
+void InputDataset::read_all(void* out) const {
+  read(std::vector<std::uint64_t>(dims_.size(), 0), dims_, out);
+  if (is_sealed() && text(kSeal) != digest_of({static_cast<const std::byte*>(out), bytes_}))
+    input_error("is damaged: it does not match its sha256", where_,
+                "Take a sound copy of the file, or make it again.");
+}
+
 std::vector<std::string> InputDataset::read_texts() const {
   std::string padded(bytes_, '\0');
   read_all(padded.data());
@@ -525,7 +537,10 @@ InputFile::InputFile(const std::string& path) : path_(path) {
   // Opens without blocking, so that a pipe is refused instead of waited for.
   descriptor_.fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat info {};
-  if (descriptor_.fd < 0 || ::fstat(descriptor_.fd, &info) != 0) input_error(std::strerror(errno), path);
+  if (descriptor_.fd < 0 || ::fstat(descriptor_.fd, &info) != 0) {
+    refuse_shortage(errno, "cannot be opened", path);
+    input_error(std::strerror(errno), path);
+  }
   if (!S_ISREG(info.st_mode)) input_error("is not a regular file", path);
   const htri_t is_hdf5 = H5Fis_hdf5(path.c_str());
   if (is_hdf5 < 0) fail("cannot be read", path);
@@ -540,6 +555,7 @@ InputFile::InputFile(const std::string& path) : path_(path) {
   scout_once(path, access, identity_);
   file_ = File(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()));
   if (!file_) {
+    refuse_lack_of_memory();
     const std::string cause = last_cause();
     input_error("cannot be opened: " + cause, path,
                 cause.find("open for write") == std::string::npos

@@ -47,15 +47,14 @@ class InputDataset {
   /// elements. May be called from any thread; several inflate chunks at once.
   void read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count, void* out,
             Checksum checksum = Checksum::verified) const;
-  template <typename Value>
-  void read_all(Value* out) const {
-    read(std::vector<std::uint64_t>(dims_.size(), 0), dims_, out);
-  }
+  /// All of it. Throws Error(input) if it does not match the seal that it has, if any (hdf5_output.hpp).
+  void read_all(void* out) const;
   /// The texts of a list.
   std::vector<std::string> read_texts() const;
   /// Has the system fetch the chunks that a block touches from the disk while others are worked on. Of
   /// contiguous datasets, which systems read ahead by themselves, nothing is fetched.
   void will_read(const std::vector<std::uint64_t>& start, const std::vector<std::uint64_t>& count) const;
+  bool is_sealed() const;
   /// A text attribute of the dataset, empty if there is none.
   std::string text(const std::string& name) const;
   /// An integer attribute within [0, max], as InputGroup::count() reads it.

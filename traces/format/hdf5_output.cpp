@@ -52,8 +52,8 @@ Datatype text_type(std::size_t bytes, std::string_view where) {
 }
 
 /// A whole dataset at once, contiguous.
-void put_dataset(hid_t parent, const std::string& name, const Datatype& element, const void* data,
-                 const std::vector<hsize_t>& extent, std::string_view where) {
+std::string put_dataset(hid_t parent, const std::string& name, const Datatype& element, const void* data,
+                        const std::vector<hsize_t>& extent, std::string_view where, bool sealed) {
   const std::string what = "cannot write dataset " + name;
   const Dataspace space(
       check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), what, where));
@@ -64,7 +64,12 @@ void put_dataset(hid_t parent, const std::string& name, const Datatype& element,
       what, where));
   if (H5Sget_simple_extent_npoints(space.id()) > 0)
     check(H5Dwrite(dataset.id(), element.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data), what, where);
+  std::size_t bytes = H5Tget_size(element.id());
+  for (const hsize_t dim : extent) bytes *= dim;
+  std::string digest = digest_of({static_cast<const std::byte*>(data), bytes});
+  if (sealed) put_text(dataset.id(), kSeal, digest, where);
   check(dataset.release(), what, where);
+  return digest;
 }
 
 }  // namespace
@@ -147,10 +152,17 @@ void put_scalar(hid_t object, const std::string& name, Type type, const void* va
   put_attribute(object, name, datatype(type).id(), value, where);
 }
 
-void put_array(hid_t parent, const std::string& name, Type type, const void* data,
-               const std::vector<std::uint64_t>& dims, std::string_view where) {
+std::string put_array(hid_t parent, const std::string& name, Type type, const void* data,
+                      const std::vector<std::uint64_t>& dims, std::string_view where, bool sealed) {
   const Session session;
-  put_dataset(parent, name, datatype(type), data, {dims.begin(), dims.end()}, where);
+  return put_dataset(parent, name, datatype(type), data, {dims.begin(), dims.end()}, where, sealed);
+}
+
+void replace_seal(hid_t dataset, std::span<const std::byte> stored, std::string_view where) {
+  const Session session;
+  if (check(H5Aexists(dataset, kSeal), "attributes cannot be read", where) == 0) return;
+  check(H5Adelete(dataset, kSeal), std::string("cannot replace attribute ") + kSeal, where);
+  put_text(dataset, kSeal, digest_of(stored), where);
 }
 
 void put_texts(hid_t parent, const std::string& name, const std::vector<std::string>& texts,
@@ -163,7 +175,7 @@ void put_texts(hid_t parent, const std::string& name, const std::vector<std::str
   std::string padded(longest * texts.size(), '\0');
   for (std::size_t i = 0; i < texts.size(); ++i) padded.replace(i * longest, texts[i].size(), texts[i]);
   const Session session;
-  put_dataset(parent, name, text_type(longest, where), padded.data(), {texts.size()}, where);
+  put_dataset(parent, name, text_type(longest, where), padded.data(), {texts.size()}, where, true);
 }
 
 GrowingDataset::GrowingDataset(hid_t parent, const std::string& name, Type type, std::uint64_t heads,

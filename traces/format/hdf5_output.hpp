@@ -62,16 +62,20 @@ void replace(hid_t object, const std::string& name, Value value, std::string_vie
   put(object, name, value, where);
 }
 
-/// Writes a whole dataset at once, contiguous.
-void put_array(hid_t parent, const std::string& name, Type type, const void* data,
-               const std::vector<std::uint64_t>& dims, std::string_view where);
+/// Writes a whole dataset at once, contiguous, and unless `sealed` is false the SHA-256 of its stored bytes
+/// as attribute `sha256`: contiguous datasets carry no checksum of their own. Returns the digest.
+std::string put_array(hid_t parent, const std::string& name, Type type, const void* data,
+                      const std::vector<std::uint64_t>& dims, std::string_view where, bool sealed = true);
 template <typename Value>
 void put_list(hid_t parent, const std::string& name, const std::vector<Value>& values,
               std::string_view where) {
   put_array(parent, name, type_of<Value>(), values.data(), {values.size()}, where);
 }
 
-/// Overwrites all values of an existing list. Throws Error(input) if it has another length.
+/// Puts the digest of other values in the place of the one that a dataset has, if any.
+void replace_seal(hid_t dataset, std::span<const std::byte> stored, std::string_view where);
+
+/// Overwrites all values of an existing list, and its seal. Throws Error(input) if it has another length.
 template <typename Value>
 void replace_list(hid_t parent, const std::string& name, const std::vector<Value>& values,
                   std::string_view where) {
@@ -83,11 +87,12 @@ void replace_list(hid_t parent, const std::string& name, const std::vector<Value
   check(H5Dwrite(dataset.id(), datatype(type_of<Value>()).id(), memory.id(), H5S_ALL, H5P_DEFAULT,
                  values.data()),
         what, where);
+  replace_seal(dataset.id(), std::as_bytes(std::span(values)), where);
   check(dataset.release(), what, where);
 }
 
-/// Writes a list of texts as fixed-length UTF-8, as long as the longest, padded with NUL; no text may contain
-/// a NUL.
+/// Writes a sealed list of texts as fixed-length UTF-8, as long as the longest, padded with NUL; no text may
+/// contain a NUL.
 void put_texts(hid_t parent, const std::string& name, const std::vector<std::string>& texts,
                std::string_view where);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <set>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/guarded_allocation.hpp"
 #include "sim/base/isolated_run.hpp"
+#include "sim/base/shortage.hpp"
 
 namespace kvsim::hdf5 {
 namespace {
@@ -151,23 +153,26 @@ void keep_little_metadata(hid_t file, const std::string& path) {
 void scout(const std::string& path, const PropertyList& access) {
   const Session session;
   static const AllocationCalls kCalls(reinterpret_cast<const void*>(H5Fopen));
-  const IsolatedEnd end = run_isolated(
-      [&]() -> std::string {
-        Session::only_thread();
-        H5garbage_collect();  // frees blocks that it keeps for later, so that it asks for guarded ones
-        kCalls.guard();
-        const File file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()));
-        if (!file) return {};  // whoever asked finds the same when it opens the file, and says why
-        try {
-          keep_little_metadata(file.id(), path);
-          Walk(path).run(file.id());
-        } catch (const Error& error) {
-          return error.what();
-        }
-        return {};
-      },
-      path);
+  const auto look = [&]() -> std::string {
+    Session::only_thread();
+    H5garbage_collect();  // frees blocks that it keeps for later, so that it asks for guarded ones
+    kCalls.guard();
+    const File file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()));
+    if (!file) return {};  // whoever asked finds the same when it opens the file, and says why
+    try {
+      keep_little_metadata(file.id(), path);
+      Walk(path).run(file.id());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return {};
+  };
+  IsolatedEnd end = run_isolated(look, path);
+  // What memory was lacking for succeeds the second time; damage does not.
+  if (!end.returned || !end.text.empty()) end = run_isolated(look, path);
   if (end.returned && end.text.empty()) return;
+  if (end.limited)
+    refuse_shortage(ENOMEM, "cannot be looked at within the limit on memory (ulimit -v)", path);
   static constexpr const char* kHint =
       "Its structure is damaged: take a sound copy of the file, or make it again.";
   if (end.returned) input_error(end.text, "", kHint);

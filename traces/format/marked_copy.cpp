@@ -4,7 +4,6 @@
 #include "traces/format/hdf5_output.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/schema.hpp"
-#include "traces/format/sealed_list.hpp"
 
 namespace kvsim::trace {
 
@@ -20,7 +19,7 @@ void write_marked_copy(const std::string& original, const std::string& path,
     const std::string where = path + ":/tokens";
     const hdf5::Object tokens(
         hdf5::check(H5Oopen(file.id(), "/tokens", H5P_DEFAULT), "cannot be opened", where));
-    replace_sealed_list(tokens.id(), "flags", token_flags, where);
+    hdf5::replace_list(tokens.id(), "flags", token_flags, where);
     hdf5::replace(tokens.id(), "flags_known", flags_known, where);
   }
   source->require_unchanged();

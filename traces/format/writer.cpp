@@ -11,7 +11,6 @@
 #include "traces/format/digest.hpp"
 #include "traces/format/hdf5_output.hpp"
 #include "traces/format/schema.hpp"
-#include "traces/format/sealed_list.hpp"
 #include "traces/format/validate.hpp"
 
 namespace kvsim::trace {
@@ -191,7 +190,7 @@ struct Writer::State {
 
   std::string put_array(hid_t parent, const char* name, hdf5::Type type, const void* data,
                         const std::vector<std::uint64_t>& dims, std::string_view place) const {
-    return put_sealed_array(parent, name, type, data, dims, place, options.digests);
+    return hdf5::put_array(parent, name, type, data, dims, place, options.digests);
   }
   template <typename Value>
   std::string put_list(hid_t parent, const char* name, const std::vector<Value>& values,

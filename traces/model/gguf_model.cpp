@@ -310,6 +310,18 @@ std::string gguf_config(const std::string& path) {
   return gguf_config(GgufFile(path).content);
 }
 
+std::pair<double, double> gguf_bits(const std::string& path) {
+  const GgufFile file(path);
+  double bits[2]{}, parameters[2]{};
+  for (const auto& [name, tensor] : file.content.tensors()) {
+    if (tensor.shape.size() < 2) continue;  // norms, biases and divisors of rotary angles
+    const bool apart = !name.starts_with("blk.");
+    bits[apart] += 8 * static_cast<double>(tensor.data.size());
+    parameters[apart] += static_cast<double>(tensor.elements());
+  }
+  return {bits[0] / parameters[0], bits[1] / parameters[1]};
+}
+
 TensorMap gguf_tensors(const Gguf& file, std::vector<std::unique_ptr<std::byte[]>>& owned) {
   const std::string architecture = checked_architecture(file);
   check_memory(file);

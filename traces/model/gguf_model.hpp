@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "traces/model/gguf_file.hpp"
@@ -17,6 +18,8 @@ namespace kvsim::model {
 std::string gguf_config(const Gguf& file);
 /// The same of the file at `path`.
 std::string gguf_config(const std::string& path);
+/// Bits that a parameter of the blocks' matrices and one of embedding and head take in the file, in the mean.
+std::pair<double, double> gguf_bits(const std::string& path);
 
 /// The file's tensors under the names of a Hugging Face checkpoint. Those of F32, F16 and BF16 stay where
 /// they are in the file; the others are widened to F32 once, into `owned`, which must live as long as the

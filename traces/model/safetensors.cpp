@@ -279,7 +279,7 @@ const StoredTensor& Checkpoint::tensor(const std::string& name) const {
 std::string Checkpoint::sha256(const Progress& progress) const {
   std::vector<std::string> digests;
   for (const MappedFile& file : files_) {
-    file.check_size();
+    file.check_unchanged();
     Sha256 digest;
     for (std::size_t done = 0; done < file.bytes().size();) {
       progress.check();
@@ -296,8 +296,8 @@ std::string Checkpoint::sha256(const Progress& progress) const {
   return all.hex();
 }
 
-void Checkpoint::check_sizes() const {
-  for (const MappedFile& file : files_) file.check_size();
+void Checkpoint::check_unchanged() const {
+  for (const MappedFile& file : files_) file.check_unchanged();
 }
 
 }  // namespace kvsim::model

@@ -51,8 +51,8 @@ class Checkpoint {
   /// SHA-256 over the sorted SHA-256 digests (64 hexadecimal digits each) of the shards; of a GGUF file its
   /// own. Throws Error(interrupted) when `progress` is.
   std::string sha256(const Progress& progress = {}) const;
-  /// Throws Error(input) when a shard has shrunk since it was opened.
-  void check_sizes() const;
+  /// Throws Error(input) when a shard was cut off or written since it was opened.
+  void check_unchanged() const;
 
  private:
   void open_single();

@@ -54,26 +54,47 @@ std::optional<StudyConflict> first_difference(const std::string& path, const jso
   return StudyConflict{path, shown(was), shown(is)};
 }
 
+/// Files that both studies read. One that is named for the prices alone may be another one.
+std::optional<StudyConflict> in_inputs(const json::object& was, const json::object& is) {
+  if (!was.contains("inputs")) return {};
+  json::object mine = was.at("inputs").get_object(), other = is.at("inputs").get_object();
+  const auto of_another = [&](const auto& file) {
+    const std::string_view role(file.key().data(), file.key().size()), field = role.substr(0, role.find('/'));
+    if (field == "machine" || field == "model") return was.at(field) != is.at(field);
+    if (!field.starts_with("capture.workloads")) return false;
+    return !mine.contains(file.key()) || !other.contains(file.key());  // more prompts, or fewer
+  };
+  for (json::object* side : {&mine, &other})
+    for (auto file = side->begin(); file != side->end();)
+      file = of_another(*file) ? side->erase(file) : file + 1;
+  std::optional<StudyConflict> found = in_objects("inputs", mine, other);
+  if (found) found->input = true;
+  return found;
+}
+
 /// Prompts that both studies make are made alike: entries at the same place agree but for their number.
-std::optional<StudyConflict> in_workloads(const json::array& was, const json::array& is) {
+std::optional<StudyConflict> in_workloads(const json::array& was, const json::array& is, bool pinned) {
   for (std::size_t i = 0; i < std::min(was.size(), is.size()); ++i) {
     json::object mine = was[i].get_object(), other = is[i].get_object();
     mine.erase("count");
     other.erase("count");
+    const bool texts = !mine.at("text").get_string().empty() && !other.at("text").get_string().empty();
+    if (pinned && texts) mine.at("text") = other.at("text");
     if (auto found = in_objects("capture.workloads[" + std::to_string(i) + ']', mine, other)) return found;
   }
   return {};
 }
 
-std::optional<StudyConflict> in_capture(const json::value& was, const json::value& is) {
+std::optional<StudyConflict> in_capture(const json::value& was, const json::value& is, bool pinned) {
   if (!was.is_object() || !is.is_object()) return {};  // all of it came or went
   json::object mine = was.get_object(), other = is.get_object();
-  if (auto found = in_workloads(mine.at("workloads").get_array(), other.at("workloads").get_array()))
+  if (auto found = in_workloads(mine.at("workloads").get_array(), other.at("workloads").get_array(), pinned))
     return found;
   for (json::object* side : {&mine, &other}) {
     side->erase("workloads");
     side->erase("prompts");      // compared by name
     side->erase("keep_traces");  // changes no result
+    if (pinned) side->erase("model");
   }
   return in_objects("capture", mine, other);
 }
@@ -129,7 +150,8 @@ const json::array& prompts_of(const json::object& study) {
 std::optional<StudyConflict> find_conflict(const json::object& was, const json::object& is) {
   for (const char* key : {"policies", "budgets", "bounds", "scopes"})
     if (auto found = first_difference(key, &was.at(key), &is.at(key))) return found;
-  if (auto found = in_capture(was.at("capture"), is.at("capture"))) return found;
+  if (auto found = in_inputs(was, is)) return found;
+  if (auto found = in_capture(was.at("capture"), is.at("capture"), was.contains("inputs"))) return found;
   if (auto found =
           in_traces("traces", by_name(was.at("traces").get_array()), by_name(is.at("traces").get_array())))
     return found;

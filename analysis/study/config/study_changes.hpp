@@ -10,6 +10,7 @@ namespace kvsim::analysis {
 /// The first place where two documents differ.
 struct StudyConflict {
   std::string path, was, is;  ///< "budgets[2]", values as JSON; "nothing" for what is not there
+  bool input = false;         ///< a file that the study reads has another content
 };
 
 struct StudyChanges {
@@ -20,7 +21,8 @@ struct StudyChanges {
   std::vector<std::string> taken_over{};
 };
 
-/// `was`: the study.json that is there. `is`: that of the study to go on with. Both effective.
+/// `was`: the study.json that is there. `is`: that of the study to go on with. Both effective; where `was`
+/// has `inputs`, files are compared by their contents, wherever they lie.
 StudyChanges study_changes(const boost::json::object& was, const boost::json::object& is);
 
 }  // namespace kvsim::analysis

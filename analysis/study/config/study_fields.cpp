@@ -166,6 +166,7 @@ const std::vector<Field>& study_fields() {
                 .help = "tokens of the prompts to price; empty: the longest that is studied, and the longest "
                         "that the model takes, at most 131072"}),
       flag("report", "true", "draw figures and write report.html"),
+      shaped(ignored, "inputs", "null", "SHA-256 of what the study read; kvsim writes it for --resume"),
       shaped(ignored, "result", "null", "what the study found; kvsim writes it and never reads it as a wish"),
   };
   return all;

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "sim/base/shortage.hpp"
 #include "tools/printing/visible_text.hpp"
 
 namespace nb = nanobind;
@@ -12,7 +13,7 @@ namespace kvsim::python {
 namespace {
 
 /// By ErrorKind. Never destroyed: the interpreter may be gone by then.
-std::array<PyObject*, 6> classes{};
+std::array<PyObject*, 7> classes{};
 
 PyObject* new_class(nb::module_& module, const char* name, PyObject* bases, const char* text) {
   PyObject* const made =
@@ -58,6 +59,8 @@ void bind_errors(nb::module_& module) {
       also("BugError", PyExc_RuntimeError, "A mistake in kvsim.");
   classes[static_cast<std::size_t>(ErrorKind::different)] =
       new_class(module, "Different", base, "What was compared differs.");
+  classes[static_cast<std::size_t>(kShortage)] =
+      also("ShortageError", PyExc_MemoryError, "The machine is short of memory, threads or open files.");
   policy_error = new_class(module, "PolicyError", base,
                            "A policy written in Python went wrong; __cause__ is its own exception.");
   module.def(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     __version__: str
     from ._commands import Study, analyze, capture, command, cost, decisions, evaluate, generate, plot, replay, study, workload
-    from ._core import BugError, Different, Error, InputError, PolicyError, UsageError
+    from ._core import BugError, Different, Error, InputError, PolicyError, ShortageError, UsageError
     from ._figure import Figure
     from ._policies import Allocation, Composition, Representation, ScorePolicy, close_up
     from ._sample import sample_model
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "_commands": ("Study", "analyze", "capture", "command", "cost", "decisions", "evaluate", "generate", "plot", "replay", "study",
                   "workload"),
-    "_core": ("BugError", "Different", "Error", "InputError", "PolicyError", "UsageError"),
+    "_core": ("BugError", "Different", "Error", "InputError", "PolicyError", "ShortageError", "UsageError"),
     "_figure": ("Figure",),
     "_policies": ("Allocation", "Composition", "Representation", "ScorePolicy", "close_up"),
     "_sample": ("sample_model",),
