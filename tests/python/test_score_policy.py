@@ -162,8 +162,8 @@ def test_two_classes_of_one_name_are_two_policies(run):
     length = run.segments[0]["count"]
     expected = {oldest: list(range(64)), newest: list(range(length - 64, length))}
     for each, positions in expected.items():
-        assert kept_of_prompt(kvsim.decisions(run, [each], [64])[0], length) == [positions] * 8
-        assert kept_of_prompt(kvsim.decisions(run, [each(sinks=0)], [64])[0], length) == [positions] * 8
+        assert kept_of_prompt(kvsim.decisions(run, [each], [64])[0], length) == [positions] * 16  # four KV heads in four layers
+        assert kept_of_prompt(kvsim.decisions(run, [each(sinks=0)], [64])[0], length) == [positions] * 16  # four KV heads in four layers
     alone = {each: kvsim.replay(run, [each], [64])["attention_loss"][0] for each in expected}
     assert alone[oldest] != alone[newest]
     for first, second in (oldest, newest), (newest, oldest):

@@ -60,21 +60,21 @@ def decisions(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget 
     int64 [n, 3]: position, first step, last step (exclusive). Step 0 is right after the prompt."""
     ...
 
-def evaluate(model: Path, workload: Path | Iterable[Mapping[str, Any]], policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *, cut: str | int | Iterable[str | int]='prompt', mode: str='both', seed: int=0, progress: Progress=None, answer: _Option=..., decisions: Path | None=..., elem: Literal['auto', 'f32', 'bf16', 'f16'] | None=..., force: Literal['answer', 'full'] | None=..., item: _Option=..., least_full: _Option=..., losses: bool=..., max_new_tokens: _Option=..., memory_limit: _Option=..., output: Path | None=..., overwrite: bool=..., per: Literal['answer', 'token', 'layer'] | None=..., positions: Literal['text', 'cache-step', 'cache-once'] | None=..., prefill: Literal['dense', 'chunked'] | None=..., prefill_chunk: _Option=..., profile: _Option=..., prompt: Path | None=..., sequence: _Option=..., threads: _Option=..., trace: Path | None=..., turns: Literal['requests', 'golden', 'own'] | None=...) -> Table:
+def evaluate(model: Path, workload: Path | Iterable[Mapping[str, Any]], policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *, cut: str | int | Iterable[str | int]='prompt', mode: str='both', seed: int=0, progress: Progress=None, answer: _Option=..., answered: _Option=..., chat: bool=..., decisions: Path | None=..., elem: Literal['auto', 'f32', 'bf16', 'f16'] | None=..., force: Literal['answer', 'full'] | None=..., item: _Option=..., least_full: _Option=..., losses: bool=..., max_new_tokens: _Option=..., memory_limit: _Option=..., output: Path | None=..., overwrite: bool=..., per: Literal['answer', 'token', 'layer'] | None=..., positions: Literal['text', 'cache-step', 'cache-once'] | None=..., prefill: Literal['dense', 'chunked'] | None=..., prefill_chunk: _Option=..., profile: _Option=..., prompt: Path | None=..., sequence: _Option=..., threads: _Option=..., trace: Path | None=..., turns: Literal['requests', 'golden', 'own'] | None=...) -> Table:
     """What the model answers when its cache is the policy's: a row per item, policy, budget and cut.
 
-    model: a folder with config.json, safetensors and a tokenizer. workload: a JSON Lines file, or its items as dicts.
+    model: a folder with config.json, safetensors and a tokenizer, or a GGUF file. workload: a JSON Lines file, or its items as dicts.
     """
     ...
 
 def _items(workload: Path | Iterable[Mapping[str, Any]], folder: str) -> str:
     ...
 
-def workload(kind: str, *, context: _Option=..., count: _Option=..., facts: _Option=..., hops: _Option=..., output: Path | None=..., overwrite: bool=..., seed: _Option=..., style: Literal['pairs', 'sentences'] | None=..., text: Path | None=..., tokenizer: Path | None=...) -> list[dict[str, Any]]:
+def workload(kind: str, *, chat: bool=..., context: _Option=..., count: _Option=..., examples: _Option=..., facts: _Option=..., hops: _Option=..., output: Path | None=..., overwrite: bool=..., seed: _Option=..., style: Literal['pairs', 'sentences', 'ruler'] | None=..., text: Path | None=..., tokenizer: Path | None=...) -> list[dict[str, Any]]:
     """Prompts with answers, `kvsim.workload("needle-multi-key", facts=8, context=1000, count=24)`, as dicts."""
     ...
 
-def capture(model: Path, output: Path, *, prompt: str | None=None, prompt_file: Path | None=None, progress: Progress=None, answer_tokens: Path | None=..., attention: _Option=..., column_statistics: bool=..., compute: _Option=..., deflate: _Option=..., device: _Option=..., elem: _Option=..., ignore_eos: bool=..., item: _Option=..., max_new_tokens: _Option=..., output_weights: bool=..., overwrite: bool=..., prefill_chunk: _Option=..., queries: _Option=..., seed: _Option=..., temperature: _Option=..., threads: _Option=..., tokens: Path | None=..., top_k: _Option=..., top_p: _Option=..., workload: Path | None=...) -> Trace:
+def capture(model: Path, output: Path, *, prompt: str | None=None, prompt_file: Path | None=None, progress: Progress=None, answer_tokens: Path | None=..., attention: _Option=..., chat: bool=..., column_statistics: bool=..., compute: _Option=..., deflate: _Option=..., device: _Option=..., elem: _Option=..., ignore_eos: bool=..., item: _Option=..., max_new_tokens: _Option=..., output_weights: bool=..., overwrite: bool=..., prefill_chunk: _Option=..., queries: _Option=..., seed: _Option=..., temperature: _Option=..., threads: _Option=..., tokens: Path | None=..., top_k: _Option=..., top_p: _Option=..., workload: Path | None=...) -> Trace:
     """Runs a model on a prompt (a text, or prompt_file=, tokens=, workload= and item=) and records its keys, values and queries."""
     ...
 
