@@ -58,7 +58,7 @@ def smollm2():
 
 
 MODELS = [Model("smollm2", "SmolLM2", smollm2,
-                {"eight keys": ["needle-multi-key", "--facts", "8"], "passkey": ["passkey"], "one key": ["needle"]}, [5, 5, 5]),
+                {"eight keys": ["needle-multi-key", "--facts", "8"], "passkey": ["passkey"], "one key": ["needle"]}, [16, 16, 16]),
           Model("sample", "shipped model", lambda: ROOT / "traces" / "sample" / "model",
                 {"eight keys": ["needle-multi-key", "--facts", "8"], "one key": ["needle"], "variables": ["variables"]}, [12, 12, 12])]
 
@@ -464,7 +464,7 @@ stay in `build/both_loops`. **Where the models disagree, the claim is about Smol
     def limits(self):
         return """## What this page cannot say
 
-- With so few prompts of a kind (five of SmolLM2's) bootstrap intervals are too narrow, and a verdict close to a bound may turn with more.
+- With so few prompts of a kind (sixteen of SmolLM2's) bootstrap intervals are too narrow, and a verdict close to a bound may turn with more.
   The counts stand in the script, and a run with larger ones goes on from these.
 - Both models are small, every prompt has one length and every answer a few tokens. Long generation, where drift adds up, is not here.
 - An interval says how numbers vary with other prompts of the same kinds, not with other kinds or models.
