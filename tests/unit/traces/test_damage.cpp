@@ -387,6 +387,17 @@ TEST_CASE("a trace of schema 1.3 is read with the checks that it has") {
                     Catch::Contains("Fletcher32"));
 }
 
+TEST_CASE("a trace of schema 1.4, written by kvsim 0.2.0, is read with all its checks") {
+  const std::string path = std::string(KVSIM_SOURCE_DIR) + "/tests/golden/traces/schema_1_4.h5";
+  const trace::FileTrace file(path, {});
+  CHECK(file.has_block_digests());
+  CHECK(file.header().n_tokens() == 44);
+  Progress progress;
+  const trace::CheckReport report = trace::check_trace(path, progress);
+  CHECK(report.problems == std::vector<std::string>{});
+  CHECK(report.content_sha256 == "efd9da01ef0d0ba1b748cd77f7e499c48c31a55974ed4778dbc3e6f919c49f1c");
+}
+
 TEST_CASE("a file that changes while it is read is noticed") {
   const auto changed = [](const std::function<void(const Patient&)>& change) {
     const Patient patient;
