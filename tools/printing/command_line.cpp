@@ -91,8 +91,7 @@ void describe(const CLI::App& app, std::vector<DescribedCommand>& out) {
     DescribedOption made = described(*option);
     (made.positional ? command.positionals : command.options).push_back(std::move(made));
   }
-  for (const CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; }))
-    command.commands.push_back(below->get_name());
+  command.commands = command_names(app);
   out.push_back(std::move(command));
   for (const CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; }))
     describe(*below, out);

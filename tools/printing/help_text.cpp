@@ -24,6 +24,13 @@ std::string full_name(const CLI::App& command) {
                                          : full_name(*command.get_parent()) + ' ' + command.get_name();
 }
 
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return names;
+}
+
 std::string HelpText::make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
   if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
   const auto [examples, rest] = footer_of(*app);

@@ -3,6 +3,7 @@
 /// else its footer says.
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 namespace kvsim::tools {
 
@@ -15,6 +16,9 @@ Footer footer_of(const CLI::App& command);
 
 /// "kvsim cost fit": how a person calls `command`.
 std::string full_name(const CLI::App& command);
+
+/// Names of the commands that `app` has.
+std::vector<std::string> command_names(const CLI::App& app);
 
 class HelpText : public CLI::Formatter {
  public:
