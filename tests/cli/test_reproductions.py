@@ -16,6 +16,7 @@ from quoted_page import QuotedPage
 
 FOLDER = SOURCE / "analysis" / "reproductions"
 sys.path.insert(0, str(FOLDER))
+from least_bytes import cells, interval  # noqa: E402
 from order_agreement import agreement, tau_b  # noqa: E402
 from turns_accuracy import by_turn, conversations, first_less_later  # noqa: E402
 LAYERS = "0", "1", "2", "3"
@@ -502,6 +503,24 @@ class Pages(PageTest):
                   unknown[0], known[0], sum(unknown[1:]), sum(known[1:]))
         page.given("has no interval above 0 either", "With the last 4 positions protected")
         self.says(page, "it answers all # questions", sum(right["kept", "prompt", "keydiff(window=4)", "10%"]))
+
+    def test_least_bytes(self):
+        def row(policy, budget, item, right, held):
+            return {"item": item, "workload": "needle", "policy": policy, "params": policy, "budget_number": budget, "cut": "prompt",
+                    "mode": "greedy", "skipped": "", "right": right, "right_full": 1, "held_bytes": held}
+
+        # Of ten prompts nine are answered with 0.2 of the bytes, eight with 0.4 and all with 0.6 and 0.8.
+        answered = {"0.2": 9, "0.4": 8, "0.6": 10, "0.8": 10}
+        rows = [row("full", "1", str(item), 1, 1000) for item in range(10)]
+        rows += [row("p", budget, str(item), int(item < right), 1000 * float(budget)) for budget, right in answered.items() for item in range(10)]
+        by_budget = cells(rows)["needle", "prompt"]["p"]
+        # 0.2 holds for itself, but 0.4 does not: the least from which on all hold.
+        self.assertEqual([round(interval(by_budget, margin)[0], 9) for margin in (0, 0.1, 0.2)], [0.6, 0.6, 0.2])
+        # A resample holds with 0.4 where it draws prompts 8 and 9 not at all, and never needs more than 0.6.
+        share, low, high, count = interval(by_budget, 0)
+        self.assertEqual((round(low, 9), round(high, 9), count), (0.2, 0.6, 10))
+        # Where no budget holds it is the full cache.
+        self.assertEqual(interval({0.5: {str(item): (0, 1, 0.5) for item in range(10)}}, 0.5)[:3], (1, 1, 1))
 
     def test_turns_accuracy(self):
         """By hand: two conversations, of which the second goes wrong after its first question."""
