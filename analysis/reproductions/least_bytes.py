@@ -52,7 +52,8 @@ def main():
             for (workload, cut), policies in cells(list(csv.DictReader(file))).items():
                 for policy, by_budget in policies.items():
                     share, low, high, count = interval(by_budget, asked.margin)
-                    print(f"{workload}, {cut}: {policy} {100 * share:.0f} % of the bytes ({100 * low:.0f} to {100 * high:.0f}), {count} prompts")
+                    print(f"{workload}, {cut}: {policy} {100 * share:.0f} % of the bytes "
+                          f"({100 * low:.0f} to {100 * high:.0f}), {count} prompts")
 
 
 if __name__ == "__main__":

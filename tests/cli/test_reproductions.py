@@ -390,7 +390,7 @@ class Pages(PageTest):
                     ("expected_attention", "expected_attention("), ("lagkv", "lagkv("), ("kvcrush", "kvcrush("))
         budgets = "5%", "20%", "50%", "75%"
         page.given("24 prompts each of", "of 1,000 tokens; means over the 72 prompts with 95 % bootstrap", "the 12 policies'")
-        shown = [(cut, metric) for cut in ("question", "prompt") for metric in ("evidence_loss", "peak_loss", "attention_loss")]
+        shown = [*(("question", metric) for metric in ("evidence_loss", "peak_loss", "attention_loss")), ("prompt", "evidence_loss")]
         for table, (cut, metric) in enumerate(shown):
             of_cut = chosen(means, cut=cut)
             for line, (label, params) in enumerate(policies):
@@ -401,10 +401,8 @@ class Pages(PageTest):
         metrics = {"attention loss": "attention_loss", "peak loss": "peak_loss", "peak loss, weighted": "peak_loss_weighted",
                    "peak loss, lower threshold": "peak_loss_low", "peak loss, by head": "peak_loss_by_head",
                    "peak loss, times output error": "peak_loss_output", "output error": "output_error"}
-        for table, cut in enumerate(("question", "prompt"), len(shown)):
-            lines = itertools.product(("needle-multi-key", "variables", "turns"), metrics)
-            for line, (kind, label) in enumerate(lines):
-                self.row(page, table, line, f"{kind}, {label}", *(taus[kind, cut, budget, metrics[label]] for budget in budgets))
+        for line, (kind, label) in enumerate(itertools.product(("needle-multi-key", "variables", "turns"), metrics)):
+            self.row(page, len(shown), line, f"{kind}, {label}", *(taus[kind, "question", budget, metrics[label]] for budget in budgets))
         def least_and_most(metric, *of):
             found = [tau for (kind, cut, budget, key), tau in taus.items()
                      if kind != "all" and (cut, key) == ("question", metric) and budget in of]
@@ -416,38 +414,6 @@ class Pages(PageTest):
         self.says(page, "on**: # to #. At a twentieth it does not, # to #: there", *least_and_most("peak_loss", *large), *least_and_most("peak_loss", "5%"))
         self.says(page, "by head it has # to # from a fifth on, at the lower threshold # to #, times output error # to #.",
                   *least_and_most("peak_loss_by_head", *large), *least_and_most("peak_loss_low", *large), *least_and_most("peak_loss_output", *large))
-        self.beside_pytorch(page, [trace for trace in traces if "needle-multi-key" in trace], chosen(means, cut="question"), budgets)
-
-    def beside_pytorch(self, page, traces, means, budgets):
-        """The lines of another program in the table are quoted, not checked; the text about the differences is
-        checked."""
-        theirs = [[page.cell(cell)[0].value for cell in page.tables[8][line][1]] for line in (0, 3, 6)]
-        asked = ["replay", *traces, "--cut", "question", "--budget", ",".join(budgets)]
-        draws = [mean_by(self.csv(*asked, "--policy", "random", "--seed", seed), ["budget"], "attention_loss") for seed in range(8)]
-        with_sinks = mean_by(self.csv(*asked, "--policy", "keydiff(sinks=4,decode=false)"), ["budget"], "attention_loss")
-
-        def ours(params):
-            return [self.interval(means, "attention_loss", budget, params, "needle-multi-key")[0] for budget in budgets]
-
-        keydiff, newest = ours("keydiff("), ours("h2o(recent=0,")
-        with_sinks = [with_sinks[budget,] for budget in budgets]
-        luck = [[draw[budget,] for draw in draws] for budget in budgets]
-        for line, label, found in ((1, "keydiff", keydiff), (2, "keydiff(sinks=4)", with_sinks),
-                                   (4, "h2o, half for the newest", ours("h2o(recent=0.5,")), (5, "h2o, 32 newest", newest),
-                                   (7, "random, seed 0", ours("random(")), (8, "random, mean of seeds 0 to 7", map(MEAN, luck)),
-                                   (9, "their standard deviation", map(statistics.stdev, luck))):
-            self.row(page, 8, line, label, *found)
-        above = [mine - other for mine, other in zip(keydiff, theirs[0])]
-        self.says(page, "is # to # above; with", min(above), max(above))
-        def apart(mine, other):
-            return max(abs(a - b) for a, b in zip(mine, other))
-
-        self.says(page, "which the paper does not do, the two are at most # apart", apart(with_sinks, theirs[0]))
-        self.says(page, "whatever the budget, the two are at most # apart", apart(newest, theirs[1]))
-        above = [MEAN(draws) - other for draws, other in zip(luck, theirs[2])]
-        self.says(page, "is # to # above, in the mean of", min(above), max(above))
-        self.says(page, "standard deviation is # at most", max(map(statistics.stdev, luck)))
-        page.given("with 32 of them")
 
     def commands(self, name):
         """Runs the kvsim commands of a page, which are shown from the root of the sources."""
@@ -512,7 +478,8 @@ class Pages(PageTest):
         # Of ten prompts nine are answered with 0.2 of the bytes, eight with 0.4 and all with 0.6 and 0.8.
         answered = {"0.2": 9, "0.4": 8, "0.6": 10, "0.8": 10}
         rows = [row("full", "1", str(item), 1, 1000) for item in range(10)]
-        rows += [row("p", budget, str(item), int(item < right), 1000 * float(budget)) for budget, right in answered.items() for item in range(10)]
+        rows += [row("p", budget, str(item), int(item < right), 1000 * float(budget))
+                 for budget, right in answered.items() for item in range(10)]
         by_budget = cells(rows)["needle", "prompt"]["p"]
         # 0.2 holds for itself, but 0.4 does not: the least from which on all hold.
         self.assertEqual([round(interval(by_budget, margin)[0], 9) for margin in (0, 0.1, 0.2)], [0.6, 0.6, 0.2])
