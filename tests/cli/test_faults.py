@@ -40,6 +40,7 @@ class Faults(CommandTest):
         "replay": ["replay", "t.h5", "--policy", "h2o", "--budget", 20, "--quiet", "--threads", 2, "--decisions", "{}.h5"],
         "replay h5": ["replay", "t.h5", "--policy", "full+kvquant(file=tables.h5,own_traces=allowed)", "--budget", 20, "--quiet",
                       "--format", "h5", "-o", "{}.h5"],
+        "view": ["view", "t.h5", "--policy", "h2o", "--budget", 20, "--quiet", "--threads", 2, "-o", "{}.html"],
         "generate": ["trace", "generate", "--layers", 1, "--kv-heads", 1, "--head-dim", 8, "--prompt-tokens", 60, "-o", "{}.h5"],
         "check": ["trace", "check", "t.h5"],
         "info": ["trace", "info", "t.h5"],

@@ -22,6 +22,7 @@ class Interruptions(CommandTest):
         "replay": ["replay", "t.h5", "--policy", "h2o", "--policy", "snapkv", "--budget", "10%,20%,30%", "-o", "out.csv"],
         "replay h5": ["replay", "t.h5", "--policy", "h2o", "--budget", "10%", "--per", "head", "--format", "h5", "-o", "out.h5",
                       "--decisions", "out.decisions.h5"],
+        "view": ["view", "t.h5", "--policy", "h2o,snapkv", "--budget", "10%,20%,30%", "-o", "out.html"],
         "trace generate": ["trace", "generate", "--prompt-tokens", 6000, "-o", "out.h5"],
         "trace check": ["trace", "check", "t.h5", "t.h5", "t.h5"],
         "trace info": ["trace", "info", "t.h5"],

@@ -99,7 +99,7 @@ class Pasted(CommandTest):
 
     def test_hints_name_a_command_that_is_there(self):
         """What is typed instead of a command's name is no file of the command that is advised."""
-        self.assertEqual(self.hint(2, "trace", "show", "t.h5"), ["kvsim", "trace", "info", "t.h5"])
+        self.assertEqual(self.hint(2, "trace", "print", "t.h5"), ["kvsim", "trace", "info", "t.h5"])
         self.assertEqual(self.hint(2, "requests", "look", "r.jsonl"), ["kvsim", "requests", "info", "r.jsonl"])
         self.assertEqual(self.hint(2, "analyze", "everything", "t.h5"), ["kvsim", "analyze", "hash", "t.h5"])
         self.assertEqual(self.hint(2, "policy", "explain", "h2o"), ["kvsim", "policy", "show", "h2o"])

@@ -46,6 +46,7 @@ class Outputs(CommandTest):
         "replay h5": [("replay", "t.h5", "--policy", "h2o", "--budget", n, "--format", "h5", "--quiet", "-o", "{}")
                       for n in (20, 30)],
         "decisions": [("replay", "t.h5", "--policy", "h2o", "--budget", n, "--quiet", "--decisions", "{}") for n in (20, 30)],
+        "view": [("view", "t.h5", "--policy", "h2o", "--budget", n, "--quiet", "-o", "{}") for n in (20, 30)],
         "trace generate": [(*GENERATE, "--prompt-tokens", n, "-o", "{}") for n in (200, 300)],
         "trace mark": [("trace", "mark", "t.h5", "--evidence", f"{n}:{n + 9}", "-o", "{}") for n in (3, 33)],
         "capture": [("capture", "--model", SOURCE / "tests/golden/capture/llama_tied", "--tokens", "ids.txt",

@@ -19,6 +19,7 @@ void add_calibrate_command(Command app);
 void add_analyze_command(Command app);
 void add_plot_command(Command app);
 void add_report_command(Command app);
+void add_view_command(Command app);
 void add_diff_command(Command app);
 void add_export_command(Command app);
 void add_study_command(Command app);

@@ -10,6 +10,7 @@
 #include "sim/base/partial_file.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/trace_mark.hpp"
+#include "tools/commands/trace_show.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/trace_summary.hpp"
 #include "tools/requests/mistaken_files.hpp"
@@ -26,9 +27,9 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   kvsim trace info run.h5
+  kvsim trace show run.h5
   kvsim trace check run.h5 other.h5
   kvsim trace mark run.h5 --evidence "The code of the red safe is 4721." -o marked.h5
-  kvsim trace generate -o synthetic.h5
 )";
 
 constexpr const char* kInfoExamples = R"(Examples:
@@ -208,6 +209,7 @@ void add_trace_command(Command app) {
   trace.footer(kExamples);
   trace.require_subcommand(1);
   add_info(trace);
+  add_show(trace);
   add_check(trace);
   add_mark(trace);
   add_generate(trace);

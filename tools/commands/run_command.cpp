@@ -44,6 +44,7 @@ void run_command(std::span<const std::string> arguments) {
   add_analyze_command(app);
   add_plot_command(app);
   add_report_command(app);
+  add_view_command(app);
   add_diff_command(app);
   add_agreement_command(app);
   add_export_command(app);

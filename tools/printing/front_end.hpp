@@ -21,6 +21,9 @@ class FrontEnd {
   virtual std::ostream& results() = 0;
   /// Where results go that programs read: as they are, but at a terminal.
   virtual std::ostream& data() { return results(); }
+  /// Where results go with colours of ours in them, which results() would spell out; null: the reader sees no
+  /// colours. What comes from files must be visible() already.
+  virtual std::ostream* painted() { return nullptr; }
   /// Takes a result that would go to results(), in no format yet. False: it goes there as a text.
   virtual bool take(const analysis::Document& /*document*/) { return false; }
   /// What a person should know although nothing failed.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 
 #include "sim/base/error.hpp"
@@ -18,6 +19,12 @@ std::ostream& TerminalFrontEnd::results() {
 
 std::ostream& TerminalFrontEnd::data() {
   return isatty(STDOUT_FILENO) == 1 ? results() : std::cout;
+}
+
+std::ostream* TerminalFrontEnd::painted() {
+  const auto said = [](const char* name) { return std::string(std::getenv(name) ? std::getenv(name) : ""); };
+  const bool refused = !said("NO_COLOR").empty() || said("TERM").empty() || said("TERM") == "dumb";
+  return isatty(STDOUT_FILENO) == 1 && !refused ? &std::cout : nullptr;
 }
 
 void TerminalFrontEnd::note(const std::string& text) {

@@ -15,6 +15,7 @@ class TerminalFrontEnd final : public FrontEnd {
 
   std::ostream& results() override;
   std::ostream& data() override;
+  std::ostream* painted() override;
   void note(const std::string& text) override;
   void announce(const std::string& lines) override;
   std::shared_ptr<void> follow(Progress& progress, const std::string& label, bool quiet) override;

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     __version__: str
-    from ._commands import Study, analyze, capture, command, cost, decisions, evaluate, generate, plot, replay, study, workload
+    from ._commands import Study, analyze, capture, command, cost, decisions, evaluate, generate, plot, replay, study, view, workload
     from ._core import BugError, Different, Error, InputError, PolicyError, ShortageError, UsageError
-    from ._figure import Figure
+    from ._figure import Figure, View
     from ._policies import Allocation, Composition, Representation, ScorePolicy, close_up
     from ._sample import sample_model
     from ._table import Note, Table
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 # Loaded when they are first used: kvsim.hf, kvsim.importers and kvsim.writing need nothing that is compiled.
 _HOMES = {
     "_commands": ("Study", "analyze", "capture", "command", "cost", "decisions", "evaluate", "generate", "plot", "replay", "study",
-                  "workload"),
+                  "view", "workload"),
     "_core": ("BugError", "Different", "Error", "InputError", "PolicyError", "ShortageError", "UsageError"),
-    "_figure": ("Figure",),
+    "_figure": ("Figure", "View"),
     "_policies": ("Allocation", "Composition", "Representation", "ScorePolicy", "close_up"),
     "_sample": ("sample_model",),
     "_table": ("Note", "Table"),

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Mapping, Sequence
 import numpy as np
 
 from . import _core, _policies
-from ._figure import Figure
+from ._figure import Figure, View
 from ._policies import Composition, ScorePolicy, _Written
 from ._progress import Progress, shown
 from ._table import Note, Table
@@ -110,6 +110,15 @@ def decisions(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget 
         file = os.path.join(folder, "decisions.h5")
         replay(trace, policies, budgets, decisions=file, **options)
         return _core.read_decisions(file)
+
+
+def view(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *,
+         cut: str | int | Iterable[str | int] = "prompt", output: Path | None = None, progress: Progress = None, **options: Any) -> View:
+    """The text of a run under each policy, words that no lane holds struck out, as a page that a notebook shows and `output` keeps."""
+    texts, classes = _asked(policies)
+    words = {"cut": ",".join(map(str, _list(cut))), "output": output or "-", "quiet": True, **options}
+    page = _run(["view", _path(trace), *_cells(texts, budgets), *_words(words)], classes, progress).text
+    return View(page if output is None else pathlib.Path(output).read_text(encoding="utf-8"))
 
 
 def evaluate(model: Path, workload: Path | Iterable[Mapping[str, Any]], policies: Policy | Iterable[Policy],

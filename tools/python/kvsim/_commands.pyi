@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal, Iterable, Mapping, Sequence
 import numpy as np
 from . import _core, _policies
-from ._figure import Figure
+from ._figure import Figure, View
 from ._policies import Composition, ScorePolicy, _Written
 from ._progress import Progress, shown
 from ._table import Note, Table
@@ -58,6 +58,10 @@ def replay(traces: Path | Iterable[Path], policies: Policy | Iterable[Policy], b
 def decisions(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *, bounds: bool=..., cut: _Option=..., decisions: Path | None=..., importance: _Option=..., machine: Path | None=..., memory_limit: _Option=..., model: Path | None=..., output: Path | None=..., overwrite: bool=..., peak: _Option=..., per: Literal['all', 'layer', 'head', 'step'] | None=..., seed: _Option=..., sequence: _Option=..., threads: _Option=...) -> list[dict[str, Any]]:
     """Which positions each lane held, and when: per cell its policy, params, budget, and `lanes`, a list (layer-major) of arrays
     int64 [n, 3]: position, first step, last step (exclusive). Step 0 is right after the prompt."""
+    ...
+
+def view(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *, cut: str | int | Iterable[str | int]='prompt', output: Path | None=None, progress: Progress=None, overwrite: bool=..., seed: _Option=..., sequence: _Option=..., threads: _Option=..., title: _Option=...) -> View:
+    """The text of a run under each policy, words that no lane holds struck out, as a page that a notebook shows and `output` keeps."""
     ...
 
 def evaluate(model: Path, workload: Path | Iterable[Mapping[str, Any]], policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *, cut: str | int | Iterable[str | int]='prompt', mode: str='both', seed: int=0, progress: Progress=None, answer: _Option=..., answered: _Option=..., chat: bool=..., decisions: Path | None=..., elem: Literal['auto', 'f32', 'bf16', 'f16'] | None=..., force: Literal['answer', 'full'] | None=..., item: _Option=..., least_full: _Option=..., losses: bool=..., max_new_tokens: _Option=..., memory_limit: _Option=..., output: Path | None=..., overwrite: bool=..., per: Literal['answer', 'token', 'layer'] | None=..., positions: Literal['text', 'cache-step', 'cache-once'] | None=..., prefill: Literal['dense', 'chunked'] | None=..., prefill_chunk: _Option=..., profile: _Option=..., prompt: Path | None=..., sequence: _Option=..., threads: _Option=..., trace: Path | None=..., turns: Literal['requests', 'golden', 'own'] | None=...) -> Table:

@@ -1,0 +1,123 @@
+#include "analysis/view/packed_view.hpp"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+
+#include "sim/base/version.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+class Bytes {
+ public:
+  void byte(std::uint64_t value) { out_ += static_cast<char>(value); }
+  void number(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) byte(value | 0x80);
+    byte(value);
+  }
+  template <class List>
+  void ascending(const List& numbers) {
+    number(numbers.size());
+    std::uint64_t before = 0;
+    for (const auto each : numbers) {
+      number(each - before);
+      before = each;
+    }
+  }
+  void text(std::string_view text) { out_ += text; }
+  std::string take() && { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+void put_lane(const std::vector<sim::ResidentInterval>& stays, const ViewedCut& cut, Bytes& out) {
+  std::vector<unsigned char> bits((cut.prompt + 7) / 8);
+  std::vector<std::vector<std::uint32_t>> changes(cut.decode + 1);
+  // A generated token that no stay begins with would have to be taken back.
+  for (std::uint64_t step = 1; step <= cut.decode; ++step)
+    changes[step].push_back(static_cast<std::uint32_t>(cut.prompt + step - 1));
+  for (const sim::ResidentInterval& stay : stays) {
+    const auto position = static_cast<std::uint32_t>(stay.position);
+    if (stay.first > 0 && position == cut.prompt + stay.first - 1)
+      changes[stay.first].erase(changes[stay.first].begin());
+    else if (stay.first > 0)
+      changes[stay.first].push_back(position);
+    else
+      bits[position / 8] |= static_cast<unsigned char>(1U << position % 8);
+    if (stay.last <= cut.decode) changes[stay.last].push_back(position);
+  }
+  for (const unsigned char each : bits) out.byte(each);
+  for (std::uint64_t step = 1; step <= cut.decode; ++step) {
+    std::sort(changes[step].begin(), changes[step].end());
+    out.ascending(changes[step]);
+  }
+}
+
+std::string packed_cell(const ViewedCell& cell, const ViewedCut& cut) {
+  Bytes out;
+  for (const std::vector<sim::ResidentInterval>& lane : cell.lanes) put_lane(lane, cut, out);
+  for (const std::vector<double>& step : cell.left)
+    for (const double share : step) out.byte(static_cast<std::uint64_t>(std::lround(255 * share)));
+  for (std::size_t s = 0; s < cell.left.size(); ++s) {
+    const double kept = cell.kept.empty() ? 1 : std::clamp(cell.kept[s], 0.0, 1.0);
+    const auto level = cell.kept.empty() ? 65535 : static_cast<std::uint64_t>(std::lround(65534 * kept));
+    out.byte(level & 0xff);
+    out.byte(level >> 8);
+  }
+  return std::move(out).take();
+}
+
+}  // namespace
+
+std::string packed_view(const CacheView& view, const std::vector<sim::Cell>& cells) {
+  namespace json = boost::json;
+  json::array policies, params, budgets, cuts;
+  for (const sim::Cell& cell : cells) {
+    if (budgets.empty() || budgets.back().as_string() != std::string_view(cell.budget.text))
+      budgets.emplace_back(cell.budget.text);
+    if (budgets.size() > 1) continue;
+    policies.emplace_back(cell.composition.name);
+    params.emplace_back(cell.composition.params);
+  }
+  Bytes stays;
+  for (const ViewedCut& cut : view.cuts) {
+    json::array described;
+    for (const ViewedCell& cell : cut.cells) {
+      const std::string bytes = packed_cell(cell, cut);
+      described.push_back(
+          json::object{{"skipped", cell.skipped}, {"tokens", cell.budget_tokens}, {"bytes", bytes.size()}});
+      stays.text(bytes);
+    }
+    cuts.push_back(json::object{{"text", cut.text},
+                                {"prompt", cut.prompt},
+                                {"steps", cut.decode},
+                                {"firstStep", cut.first_step},
+                                {"answering", answering_step(view, cut)},
+                                {"cells", std::move(described)}});
+  }
+  const json::object described{{"trace", view.trace},         {"model", view.model},
+                               {"version", kVersion},         {"layers", view.n_layers},
+                               {"heads", view.n_kv_heads},    {"tokens", view.tokens.size()},
+                               {"answer", view.answer},       {"firstRow", view.first_row},
+                               {"rows", view.rows.size()},    {"policies", std::move(policies)},
+                               {"params", std::move(params)}, {"budgets", std::move(budgets)},
+                               {"cuts", std::move(cuts)}};
+  Bytes out;
+  const std::string text = json::serialize(described);
+  out.number(text.size());
+  out.text(text);
+  for (const std::string& token : view.tokens) out.number(token.size());
+  for (const std::string& token : view.tokens) out.text(token);
+  for (const std::uint8_t flags : view.flags) out.byte(flags);
+  for (const AttendedRow& row : view.rows) {
+    out.ascending(row.position);
+    for (const double share : row.share)
+      out.byte(static_cast<std::uint64_t>(std::clamp(std::lround(-16 * std::log2(share)), 0L, 255L)));
+  }
+  out.text(std::move(stays).take());
+  return std::move(out).take();
+}
+
+}  // namespace kvsim::analysis

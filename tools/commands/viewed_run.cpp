@@ -1,0 +1,75 @@
+#include "tools/commands/viewed_run.hpp"
+
+#include <algorithm>
+
+#include "analysis/requests/replay_request.hpp"
+#include "sim/base/error.hpp"
+#include "sim/replay/table_files.hpp"
+#include "tools/printing/front_end.hpp"
+#include "tools/printing/note.hpp"
+#include "tools/requests/chosen_sequences.hpp"
+#include "tools/requests/option_numbers.hpp"
+
+namespace kvsim::tools {
+
+void add_viewed_run_options(Command command, ViewedRunOptions& options) {
+  command
+      .add_option("--policy", options.policies,
+                  "What kvsim replay takes: a comma list, or repeated for several")
+      .allow_extra_args(false)
+      .type_name("POLICY");
+  command
+      .add_option("--budget", options.budgets,
+                  "Comma list of tokens per lane (128), shares of the prompt (25%),\nbytes of the whole "
+                  "cache (64MiB)")
+      .allow_extra_args(false)
+      .type_name("LIST");
+  command.add_option("--cut", options.cut, std::string(kCutHelp) + "; a comma list for several")
+      .capture_default_str()
+      .type_name("CUT");
+  command
+      .add_option("--sequence", options.sequence,
+                  "Of a trace with several: which one, from 0 (default: the first)")
+      .type_name("N");
+  command.add_option("--threads", options.threads, "Never changes a result (default: all)")
+      .check(between(1U, 4096U))
+      .type_name("N");
+  command.add_option("--seed", options.seed, "Of random policies")
+      .check(whole_number())
+      .capture_default_str()
+      .type_name("N");
+}
+
+ViewedRun viewed_run(const std::string& file, const ViewedRunOptions& options, bool quiet) {
+  const std::vector<ChosenSequence> chosen =
+      chosen_sequences(file, options.sequence, analysis::asked_cuts(options.cut, note));
+  if (options.sequence == "all" && chosen.front().name != chosen.back().name)
+    usage_error("one sequence is shown at a time", "--sequence all", "Choose one by its number, from 0.");
+  const ChosenSequence& first = chosen.front();
+  if (options.policies.empty()) return {analysis::viewed_text(first.sequence, first.name)};
+  sim::Request request;
+  request.cells = analysis::cells_of(analysis::asked_policies(options.policies, front_end().policies(), note),
+                                     analysis::asked_budgets(options.budgets, note));
+  request.seed = options.seed;
+  request.threads = options.threads;
+  std::vector<trace::Sequence> sequences;
+  for (const ChosenSequence& each : chosen) sequences.push_back(each.sequence);
+  const sim::TableFiles tables(first.sequence);
+  request.tables = &tables;
+  ViewedRun run;
+  Progress progress;
+  {
+    const std::shared_ptr<void> shown = front_end().follow(progress, first.name, quiet);
+    run.view = analysis::cache_view(sequences, first.name, request, progress);
+  }
+  first.source->require_unchanged();
+  run.cells = request.cells;
+  const auto ran = [](const analysis::ViewedCell& cell) { return cell.skipped.empty(); };
+  const std::vector<analysis::ViewedCell>& cells = run.view.cuts.front().cells;
+  if (std::ranges::none_of(run.view.cuts,
+                           [&](const auto& cut) { return std::ranges::any_of(cut.cells, ran); }))
+    usage_error("no cell can be evaluated; the first reason:\n  " + cells.front().skipped);
+  return run;
+}
+
+}  // namespace kvsim::tools
