@@ -3,14 +3,10 @@
 import csv
 import re
 import statistics
-import sys
 
 import kvsim_command
 from kvsim_command import SOURCE, CommandTest
 from test_readme_commands import run_page, shown_commands
-
-sys.path.insert(0, str(SOURCE / "analysis" / "reproductions"))
-from turns_accuracy import by_turn, conversations, first_less_later  # noqa: E402
 
 PAGE = (SOURCE / "analysis" / "study" / "WHAT_IS_READ.md").read_text()
 
@@ -74,7 +70,6 @@ class Page:
 
         self.read, self.apart = study("what_is_read"), study("queries_apart")
         self.asked, self.layers, self.moved = replay("asked.csv"), replay("layers.csv"), replay("moved.csv")
-        self.turns = dict(zip(policies_of("turns.csv"), conversations(read_csv(folder / "turns.csv")).values(), strict=True))
 
     def lines(self):
         out = []
@@ -98,9 +93,6 @@ class Page:
             out.append((name, [percent(self.moved.mean("read_bytes", name, KEYS[:1], "question"))]
                         + [f"{self.moved.mean(key, name, KEYS[:1], 'question'):.2f}"
                            for key in ("read_recall", "attention_loss", "evidence_loss")]))
-        for name, talks in self.turns.items():
-            mean, low, high = first_less_later(talks)
-            out.append((name, [", ".join(map(str, by_turn(talks))), f"{mean:.2f} ({low:.2f} to {high:.2f})"]))
         return [f"| `{name}` | {' | '.join(cells)} |" for name, cells in out]
 
 
@@ -166,7 +158,7 @@ class WhatIsRead(CommandTest):
         asked, = self.page.asked.names
         self.assertEqual([round(self.page.asked.mean("evidence_loss", asked, NEEDLES, cut), 2) for cut in ("prompt", "question")], [0, 0.84])
 
-    def test_findings_about_layers_calibrations_and_turns(self):
+    def test_findings_about_layers_and_calibrations(self):
         def tidal(key, first, second):
             return self.page.layers.mean(key, f"tidal(read=16%,dense={first},correction={second})", KEYS, "question")
 
@@ -190,13 +182,6 @@ class WhatIsRead(CommandTest):
         self.assertGreater(own, 5 * prompt)
         by_prompt, *_, by_own = moved("read_recall", "a2ats")
         self.assertAlmostEqual(by_prompt, by_own, places=2)
-        turns = {name: by_turn(talks) for name, talks in self.page.turns.items()}
-        self.assertEqual({name for name, right in turns.items() if right == [16] * 4},
-                         {"full"} | {name for name in turns if name.startswith(("full+quest", "full+sparq", "full+pqcache", "full+rocketkv"))})
-        self.assertEqual((sum(turns["snapkv"][1:]), sum(turns["tova"][1:])), (7, 36))
-        for name in "snapkv", "tova", "full+triforce(read=25%)":
-            self.assertGreater(first_less_later(self.page.turns[name])[1], 0)
-        self.assertLess(first_less_later(self.page.turns["full+triforce(read=25%,rebuild=1)"])[1], 0)
 
 
 if __name__ == "__main__":
