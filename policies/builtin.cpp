@@ -2,12 +2,12 @@
 
 namespace kvsim::policy {
 
-#define KVSIM_EVICTION(name) PolicySpec name##_spec();
-#define KVSIM_ALLOCATION(name) PolicySpec name##_spec();
-#define KVSIM_ORACLE(name) PolicySpec name##_spec();
-#define KVSIM_REPRESENTATION(name) PolicySpec name##_spec();
-#define KVSIM_SELECTION(name) PolicySpec name##_spec();
-#define KVSIM_REPLACEMENT(name) PolicySpec name##_spec();
+#define KVSIM_EVICTION(name) namespace name { PolicySpec spec(); }
+#define KVSIM_ALLOCATION(name) namespace name { PolicySpec spec(); }
+#define KVSIM_ORACLE(name) namespace name { PolicySpec spec(); }
+#define KVSIM_REPRESENTATION(name) namespace name { PolicySpec spec(); }
+#define KVSIM_SELECTION(name) namespace name { PolicySpec spec(); }
+#define KVSIM_REPLACEMENT(name) namespace name { PolicySpec spec(); }
 #define KVSIM_PRESET(name, expansion, summary, paper)
 #define KVSIM_ABSENT(name, needs, instead)
 #include "policies/builtin.def"
@@ -23,12 +23,12 @@ namespace kvsim::policy {
 const Registry& builtin() {
   static const Registry registry = [] {
     Registry list;
-#define KVSIM_EVICTION(name) list.add(name##_spec());
-#define KVSIM_ALLOCATION(name) list.add(name##_spec());
-#define KVSIM_ORACLE(name) list.add(name##_spec());
-#define KVSIM_REPRESENTATION(name) list.add(name##_spec());
-#define KVSIM_SELECTION(name) list.add(name##_spec());
-#define KVSIM_REPLACEMENT(name) list.add(name##_spec());
+#define KVSIM_EVICTION(name) list.add(name::spec());
+#define KVSIM_ALLOCATION(name) list.add(name::spec());
+#define KVSIM_ORACLE(name) list.add(name::spec());
+#define KVSIM_REPRESENTATION(name) list.add(name::spec());
+#define KVSIM_SELECTION(name) list.add(name::spec());
+#define KVSIM_REPLACEMENT(name) list.add(name::spec());
 #define KVSIM_PRESET(name, expansion, summary, paper) list.add(PresetSpec{#name, expansion, summary, paper});
 #define KVSIM_ABSENT(name, needs, instead) list.add(AbsentSpec{#name, needs, instead});
 #include "policies/builtin.def"

@@ -8,8 +8,6 @@
 namespace kvsim::analysis {
 namespace {
 
-constexpr std::size_t kChooses = 0, kReports = 1;
-
 /// A policy at a budget on a half of the items.
 struct Cell {
   double judged = 0;  ///< by the open measure; larger is better

@@ -18,7 +18,7 @@
 namespace kvsim::analysis {
 namespace {
 
-constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 /// What both loops call a cell. The order of the fields is that in which a cell without a partner is
 /// explained.
@@ -27,13 +27,13 @@ constexpr std::array<const char*, kFields> kNames = {"cut", "item", "budget", "p
 using Key = std::array<std::string, kFields>;
 
 /// What one loop says of a cell.
-struct Cell {
+struct LoopCell {
   std::vector<double> values;  ///< one per measure
   bool skipped = false;
   std::string workload{};          ///< of answers
-  double right_full = kUndefined;  ///< of answers
+  double right_full = kNoValue;  ///< of answers
 };
-using Cells = std::map<Key, Cell>;
+using Cells = std::map<Key, LoopCell>;
 
 std::string field_text(const Records& table, const std::vector<Value>& row, std::string_view key) {
   return exact_field(row[table.column(key)], "");
@@ -74,9 +74,9 @@ class Reader {
         left_out_.insert(key[kParams]);
         continue;
       }
-      Cell cell;
+      LoopCell cell;
       for (const auto& column : columns)
-        cell.values.push_back(column ? number(row[*column]).value_or(kUndefined) : kUndefined);
+        cell.values.push_back(column ? number(row[*column]).value_or(kNoValue) : kNoValue);
       if (!open_cells_.try_emplace(key, std::move(cell)).second) twice(key, "a replay");
     }
   }
@@ -102,8 +102,8 @@ class Reader {
       if (!told_.insert({key, field_text(table, row, "mode")}).second) twice(key, "the answers");
       if (remember(params_, key[kParams]))
         labels_.push_back({Value(field_text(table, row, "policy")), Value(key[kParams])});
-      Cell& cell = closed_cells_[key];
-      cell.values.resize(closed_.size(), kUndefined);
+      LoopCell& cell = closed_cells_[key];
+      cell.values.resize(closed_.size(), kNoValue);
       cell.workload = exact_field(row[workload], "");
       cell.skipped = cell.skipped || !exact_field(row[skipped], "").empty();
       if (const auto right = number(row[full])) cell.right_full = *right;
@@ -236,8 +236,8 @@ class Reader {
     for (std::size_t i = 0; i < out.items.size(); ++i) items[out.items[i].name] = i;
 
     const std::size_t n = out.budgets.size() * out.policies.size() * out.items.size();
-    out.open_values.assign(open_.size() * n, kUndefined);
-    out.closed_values.assign(closed_.size() * n, kUndefined);
+    out.open_values.assign(open_.size() * n, kNoValue);
+    out.closed_values.assign(closed_.size() * n, kNoValue);
     out.ran.assign(n, false);
     // Keys ascend, and of one cell the seeds stand apart: sums are made in one order, whatever the rows'
     // order.
@@ -260,9 +260,9 @@ class Reader {
     std::map<std::string, LoopsAtCut::Item> found;
     for (const Key& key : both) {
       if (key[kCut] != cut) continue;
-      const Cell& cell = closed_cells_.at(key);
+      const LoopCell& cell = closed_cells_.at(key);
       const auto [place, fresh] =
-          found.try_emplace(key[kItem], LoopsAtCut::Item{key[kItem], cell.workload, kUndefined});
+          found.try_emplace(key[kItem], LoopsAtCut::Item{key[kItem], cell.workload, kNoValue});
       if (place->second.workload != cell.workload)
         input_error("is of workload '" + place->second.workload + "' and of '" + cell.workload + "'",
                     key[kItem]);

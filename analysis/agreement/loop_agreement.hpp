@@ -1,5 +1,6 @@
 #pragma once
 /// How well a replay's numbers order policies as the answers of a running model do.
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +10,9 @@
 #include "analysis/statistics/full_cache_gate.hpp"
 
 namespace kvsim::analysis {
+
+/// Halves of the items: one chooses, what it chose is reported on the other.
+inline constexpr std::size_t kChooses = 0, kReports = 1;
 
 struct AgreementOptions {
   std::vector<std::string> closed{"right", "kl", "same_top", "log_p"};  ///< measures that tables show

@@ -8,8 +8,6 @@
 namespace kvsim::analysis {
 namespace {
 
-constexpr std::size_t kChooses = 0, kReports = 1;
-
 class Choice {
  public:
   Choice(const RankedWorkload& of, std::size_t closed) : of_(of), closed_(closed) {}

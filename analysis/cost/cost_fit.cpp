@@ -109,13 +109,13 @@ std::vector<CostFit> fits_of(const CostStudy& study, const CostLimits& limits,
   return out;
 }
 
-struct Column {
+struct FitColumn {
   ColumnInfo info{};
   Value (*get)(const CostFit&);
 };
 
-const std::vector<Column>& columns() {
-  static const std::vector<Column> all = {
+const std::vector<FitColumn>& fit_columns() {
+  static const std::vector<FitColumn> all = {
       {{"model", "", "model, by name or file"}, [](const CostFit& f) { return Value(f.row.model); }},
       {{"machine", "", "machine, by name or file"}, [](const CostFit& f) { return Value(f.row.machine); }},
       {{"policy", "", "composition, as a table shows it"},
@@ -176,10 +176,10 @@ std::vector<CostFit> cost_fits(const CostStudy& study, const CostLimits& limits)
 
 Records fit_records(const std::vector<CostFit>& fits) {
   Records out;
-  for (const Column& column : columns()) out.columns.push_back(column.info);
+  for (const FitColumn& column : fit_columns()) out.columns.push_back(column.info);
   for (const CostFit& fit : fits) {
     std::vector<Value>& fields = out.rows.emplace_back();
-    for (const Column& column : columns()) fields.push_back(column.get(fit));
+    for (const FitColumn& column : fit_columns()) fields.push_back(column.get(fit));
   }
   return out;
 }

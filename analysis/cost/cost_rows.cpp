@@ -16,10 +16,6 @@ struct Column {
   std::function<Value(const CostRow&)> get{};
 };
 
-Value text_or_none(const std::string& text) {
-  return text.empty() ? Value() : Value(text);
-}
-
 /// Of points that have an estimate.
 template <class Get>
 std::function<Value(const CostRow&)> estimated(Get get) {

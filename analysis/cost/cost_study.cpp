@@ -137,7 +137,7 @@ std::uint64_t budget_tokens(const sim::Budget& budget, const cost::Model& model,
                                                             : most_of_any(fits));
   }
   if (tokens < 1)
-    usage_error("comes to less than one token per lane", "budget " + quoted(budget.text),
+    usage_error("comes to less than one token per lane", "budget " + in_quotes(budget.text),
                 "A lane always holds the token it is computing.");
   return static_cast<std::uint64_t>(tokens);
 }

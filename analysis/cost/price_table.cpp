@@ -24,10 +24,6 @@ Needs needs_of(const policy::Composition& policy) {
   return {prompt_rows_text(cost), cost.decode_rows ? "yes" : "no"};
 }
 
-Value text_or_none(const std::string& text) {
-  return text.empty() ? Value() : Value(text);
-}
-
 std::vector<Value> row_of(const CostRow& row, const Needs& needs) {
   std::vector<Value> out{row.policy,
                          row.params,

@@ -7,6 +7,7 @@
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/figures/answers_at_cut.hpp"
 #include "analysis/figures/chart_parts.hpp"
+#include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -39,10 +39,6 @@ int place_in(const std::vector<std::string>& names, const std::string& name) {
   return found == names.end() ? -1 : static_cast<int>(found - names.begin());
 }
 
-void add_once(std::vector<std::string>& all, const std::string& item) {
-  if (place_in(all, item) < 0) all.push_back(item);
-}
-
 Axis layer_axis(std::size_t n) {
   constexpr std::size_t kNamed = 12;
   Axis axis{.label = "layer"};

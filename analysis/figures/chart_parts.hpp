@@ -20,8 +20,6 @@ void add_curves(Chart& chart, const std::map<std::string, Series>& curves,
                 const std::vector<std::string>& named, const char* others = "other policies");
 /// Where `name` stands in `names`; negative: nowhere.
 int place_in(const std::vector<std::string>& names, const std::string& name);
-/// Adds what is not there yet.
-void add_once(std::vector<std::string>& all, const std::string& item);
 
 /// Layers 0 to n - 1: by name while there is room.
 Axis layer_axis(std::size_t n);

@@ -5,6 +5,7 @@
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/cost_points.hpp"
 #include "analysis/results/numbers.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/cost/latency.hpp"
 
 namespace kvsim::analysis {
@@ -145,7 +146,7 @@ enum Colour : int { kDevice, kWaited, kHidden };
 
 /// What one line of the waterfall shows: it begins where the line before ends, and takes `shown`; `hidden`
 /// goes on beside the lines that follow.
-struct Line {
+struct BarLine {
   const char* name;
   Colour colour = kDevice;
   double shown = 0, hidden = 0;
@@ -158,7 +159,7 @@ double seconds(const CostPoints& points, std::size_t row, const std::string& key
 /// Lines that begin at the same time, and the time until the next ones do.
 struct Group {
   double span = 0;
-  std::vector<Line> lines{};
+  std::vector<BarLine> lines{};
 };
 
 /// The lines of a point, in order of the step. All links are waited for at the same time.
@@ -166,7 +167,7 @@ std::vector<Group> groups_of(const CostPoints& points, std::size_t row) {
   const double waits = seconds(points, row, "transfer"), loading = seconds(points, row, "loading");
   const auto link = [&](const char* name, const char* key) {
     const double all = seconds(points, row, key), shown = std::min(all, waits);
-    return Line{name, kWaited, shown, all - shown};
+    return BarLine{name, kWaited, shown, all - shown};
   };
   const double choosing = seconds(points, row, "choosing");
   std::vector<Group> out;
@@ -192,7 +193,7 @@ class Waterfall {
   explicit Waterfall(const CostPoints& points) : points_(points) {
     for (const std::size_t row : points.rows())
       for (const Group& group : groups_of(points, row))
-        for (const Line& line : group.lines)
+        for (const BarLine& line : group.lines)
           if (line.shown + line.hidden > 0) add_once(names_, line.name);
   }
 
@@ -202,13 +203,13 @@ class Waterfall {
                  .colours = {"device", "waited for", "hidden behind the device's work"}};
     // Lines of all panels, whether a point has them or not, in one order.
     for (const Group& group : groups_of(points_, row))
-      for (const Line& line : group.lines)
+      for (const BarLine& line : group.lines)
         if (place_in(names_, line.name) >= 0) out.y.categories.emplace_back(line.name);
     const std::string point = points_.label(row, {});
     double begin = 0;
     for (const Group& group : groups_of(points_, row)) {
       const double next = begin + group.span * kPerMilli;
-      for (const Line& line : group.lines) {
+      for (const BarLine& line : group.lines) {
         const int y = place_in(out.y.categories, line.name);
         if (y < 0) continue;
         const double shown = line.shown * kPerMilli, hidden = line.hidden * kPerMilli;

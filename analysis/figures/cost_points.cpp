@@ -4,6 +4,7 @@
 
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/results/numbers.hpp"
+#include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -9,11 +9,12 @@
 #include "analysis/figures/results_view.hpp"
 #include "analysis/prefix/hit_records.hpp"
 #include "analysis/results/numbers.hpp"
+#include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
-constexpr std::size_t kMostNamed = 8, kMostPanels = 6;
+constexpr std::size_t kMostHitsNamed = 8, kMostPanels = 6;
 
 /// Rows of all requests, of the policies chosen and of the ceiling.
 class Hits {
@@ -75,13 +76,13 @@ class Hits {
       const auto same = [&](const std::string& other) { return hits[other] == hits[policy]; };
       if (policy != "opt" && std::none_of(named_.begin(), named_.end(), same)) named_.push_back(policy);
     }
-    if (named_.size() <= kMostNamed) return;
+    if (named_.size() <= kMostHitsNamed) return;
     const auto sum = [&](const std::string& policy) {
       return std::accumulate(hits[policy].begin(), hits[policy].end(), 0.0);
     };
     std::stable_sort(named_.begin(), named_.end(),
                      [&](const std::string& a, const std::string& b) { return sum(a) > sum(b); });
-    named_.resize(kMostNamed);
+    named_.resize(kMostHitsNamed);
   }
 
   const Records& hits_;

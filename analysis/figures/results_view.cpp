@@ -9,6 +9,7 @@
 #include "analysis/results/cuts.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "analysis/statistics/running_mean.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/number_text.hpp"
 
 namespace kvsim::analysis {

@@ -9,6 +9,7 @@
 #include "analysis/results/numbers.hpp"
 #include "analysis/serving/compression_rows.hpp"
 #include "sim/base/byte_text.hpp"
+#include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -91,10 +92,10 @@ std::vector<Figure> compression(const FigureTables& tables, const FigureChoice& 
 }
 
 /// What tells plans of tiers apart, and how it is said.
-struct Trait {
+struct PlanTrait {
   const char *key, *tier, *said;
 };
-constexpr Trait kTraits[] = {{"device_policy", "device", ""},  {"device_capacity_bytes", "device", "device "},
+constexpr PlanTrait kPlanTraits[] = {{"device_policy", "device", ""},  {"device_capacity_bytes", "device", "device "},
                              {"host_policy", "host", "host "}, {"host_capacity_bytes", "host", "host "},
                              {"ssd_policy", "SSD", "SSD "},    {"ssd_capacity_bytes", "SSD", "SSD "}};
 
@@ -103,14 +104,14 @@ std::string policy_name(const std::string& policy) {
   return policy.substr(0, policy.find('('));
 }
 
-std::string said(const Trait& trait, const Fields& plans, std::size_t row) {
+std::string said(const PlanTrait& trait, const Fields& plans, std::size_t row) {
   if (const auto bytes = plans.number(row, trait.key))
     return trait.said + bytes_text(static_cast<std::uint64_t>(*bytes));
   const std::string text = plans.text(row, trait.key);
   if (text.empty())
     return std::string_view(trait.key).ends_with("_bytes") ? std::string("no ") + trait.tier : "";
   // Tiers that keep the same blocks as the device need not say so.
-  if (*trait.said != '\0' && text == plans.text(row, kTraits[0].key)) return "";
+  if (*trait.said != '\0' && text == plans.text(row, kPlanTraits[0].key)) return "";
   return trait.said + policy_name(text);
 }
 
@@ -135,7 +136,7 @@ std::vector<Figure> tiers(const FigureTables& tables, const FigureChoice& choice
   const auto append = [](std::string& out, const std::string& text) {
     if (!text.empty()) out += (out.empty() ? "" : ", ") + text;
   };
-  for (const Trait& trait : kTraits) {
+  for (const PlanTrait& trait : kPlanTraits) {
     const bool differ = std::any_of(rows.begin(), rows.end(), [&](std::size_t row) {
       return plans.value(row, trait.key) != plans.value(rows.front(), trait.key);
     });

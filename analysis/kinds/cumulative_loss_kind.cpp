@@ -4,7 +4,7 @@
 namespace kvsim::analysis {
 namespace {
 
-std::vector<std::vector<Value>> measure(const Measurement& of) {
+std::vector<std::vector<Value>> measure_cumulative_loss(const Measurement& of) {
   AskedRankings asked = asked_rankings(of);
   asked.study.dropped = of.settings.shares("dropped");
   const std::vector<sim::LaneRankings> lanes = sim::ranking_study(of.sequence, asked.study, of.progress);
@@ -45,7 +45,7 @@ Kind cumulative_loss_kind() {
       {"loss_ideal", "share", "the same when those with least attention are dropped first"},
   };
   kind.notes = {"loss: attention of the prompt's rows on what is dropped; loss_ideal: of the best order."};
-  kind.measure = measure;
+  kind.measure = measure_cumulative_loss;
   return kind;
 }
 

@@ -10,7 +10,7 @@ sim::HashScope scope_of(const std::string& per) {
   return per == "head" ? sim::HashScope::head : sim::HashScope::all;
 }
 
-std::vector<std::vector<Value>> measure(const Measurement& of) {
+std::vector<std::vector<Value>> measure_hash(const Measurement& of) {
   sim::HashStudy study;
   for (const std::uint64_t bits : of.settings.counts("bits")) study.bits.push_back(bits);
   study.projections = of.settings.count("projections");
@@ -78,7 +78,7 @@ Kind hash_kind() {
   kind.notes = {
       "Correlation over positions: attention of the last prompt query, and 1 - Hamming distance / bits.",
       "Noise: normal queries and keys of the same shape."};
-  kind.measure = measure;
+  kind.measure = measure_hash;
   return kind;
 }
 

@@ -5,7 +5,7 @@
 namespace kvsim::analysis {
 namespace {
 
-std::vector<std::vector<Value>> measure(const Measurement& of) {
+std::vector<std::vector<Value>> measure_heads(const Measurement& of) {
   sim::HeadStudy study;
   study.rows = of.settings.count("rows");
   study.sinks = of.settings.count("sinks");
@@ -50,7 +50,7 @@ Kind heads_kind() {
       {"largest", "share", "largest attention on one position"},
   };
   kind.notes = {"Means over rows: the last of the prompt, and those of generated tokens."};
-  kind.measure = measure;
+  kind.measure = measure_heads;
   return kind;
 }
 

@@ -7,7 +7,7 @@
 namespace kvsim::analysis {
 namespace {
 
-std::vector<std::vector<Value>> measure(const Measurement& of) {
+std::vector<std::vector<Value>> measure_importance(const Measurement& of) {
   const std::uint64_t asked = of.settings.count("bins");
   const std::vector<std::vector<double>> layers = importance_of(of);
   const std::uint64_t n = layers[0].size(), bins = asked == 0 ? n : std::min(asked, n);
@@ -47,7 +47,7 @@ Kind importance_kind() {
       {"share", "", "importance of the span / importance of all positions before the last rows"},
   };
   kind.notes = {"Importance: attention of the last prompt rows, mean over rows and query heads, pooled."};
-  kind.measure = measure;
+  kind.measure = measure_importance;
   return kind;
 }
 

@@ -31,7 +31,7 @@ std::vector<Value> findings(const sim::KeyNormAttention& keys, std::size_t skip)
           sinks ? Value(mean(std::span(keys.norm).first(skip)) / average) : Value()};
 }
 
-std::vector<std::vector<Value>> measure(const Measurement& of) {
+std::vector<std::vector<Value>> measure_key_norms(const Measurement& of) {
   const std::uint64_t skip = of.settings.count("skip");
   const trace::Model& model = of.sequence.model();
   const std::uint64_t heads = model.n_kv_heads;
@@ -68,7 +68,7 @@ Kind key_norms_kind() {
   };
   kind.notes = {"Attention of a position: mean over the prompt rows that see it, and over query heads.",
                 "A negative correlation says that small keys get attention, as the policy l2_norm supposes."};
-  kind.measure = measure;
+  kind.measure = measure_key_norms;
   return kind;
 }
 

@@ -14,7 +14,7 @@ std::size_t split_of(const Measurement& of) {
       std::floor(of.settings.share("split") * static_cast<double>(of.sequence.length())));
 }
 
-std::vector<std::vector<Value>> measure(const Measurement& of) {
+std::vector<std::vector<Value>> measure_persistence(const Measurement& of) {
   sim::PersistenceStudy study;
   study.split = split_of(of);
   study.early_rows = of.settings.count("early-rows");
@@ -85,7 +85,7 @@ Kind persistence_kind() {
       "pivotal: gets more than average attention of a row, mean over the lane's query heads.",
       "persistence: share of the late pivotal positions that had been pivotal before; chance: of any "
       "positions."};
-  kind.measure = measure;
+  kind.measure = measure_persistence;
   return kind;
 }
 

@@ -6,7 +6,7 @@
 namespace kvsim::analysis {
 namespace {
 
-std::vector<std::vector<Value>> measure(const Measurement& of) {
+std::vector<std::vector<Value>> measure_ranking_loss(const Measurement& of) {
   const AskedRankings asked = asked_rankings(of);
   const std::vector<sim::LaneRankings> lanes = sim::ranking_study(of.sequence, asked.study, of.progress);
   const std::uint64_t heads = of.sequence.model().n_kv_heads;
@@ -42,7 +42,7 @@ Kind ranking_loss_kind() {
       "alr: area between a ranking's cumulative attention loss and the least possible; it grows with "
       "the prompt.",
       "alr_share: 0 drops least attention first, 1 most; a random order has about half."};
-  kind.measure = measure;
+  kind.measure = measure_ranking_loss;
   return kind;
 }
 

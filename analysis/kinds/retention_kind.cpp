@@ -23,7 +23,7 @@ std::vector<std::uint64_t> sizes_to_show(std::size_t most, std::uint64_t points,
   return sizes;
 }
 
-std::vector<std::vector<Value>> measure(const Measurement& of) {
+std::vector<std::vector<Value>> measure_retention(const Measurement& of) {
   const std::uint64_t points = of.settings.count("points");
   const std::vector<double> shares = of.settings.shares("shares");
   const std::vector<std::vector<double>> layers = importance_of(of);
@@ -66,7 +66,7 @@ Kind retention_kind() {
   };
   kind.notes = {"Importance: attention of the last prompt rows, mean over rows and query heads, pooled.",
                 "r: share of it that the n largest positions retain. isr: r / log2 n."};
-  kind.measure = measure;
+  kind.measure = measure_retention;
   return kind;
 }
 

@@ -5,7 +5,7 @@
 namespace kvsim::analysis {
 namespace {
 
-std::vector<std::vector<Value>> measure(const Measurement& of) {
+std::vector<std::vector<Value>> measure_retention_size(const Measurement& of) {
   const std::vector<double> targets = of.settings.shares("r");
   const double least = of.settings.real("slope");
   const std::vector<std::vector<double>> layers = importance_of(of);
@@ -54,7 +54,7 @@ Kind retention_size_kind() {
   };
   kind.notes = {"retention: fewest positions that retain the target share of importance.",
                 "slope: the last n at which r / log2 n still grows by the target per position."};
-  kind.measure = measure;
+  kind.measure = measure_retention_size;
   return kind;
 }
 

@@ -7,7 +7,7 @@ namespace kvsim::analysis {
 
 namespace {
 
-std::vector<ColumnInfo> own_columns() {
+std::vector<ColumnInfo> own_layer_columns() {
   std::vector<ColumnInfo> out{{"layer", "index", "layer of the model, from 0"}};
   for (const Metric& metric : drift_metrics()) out.push_back({metric.key, metric.unit, metric.meaning});
   return out;
@@ -16,7 +16,7 @@ std::vector<ColumnInfo> own_columns() {
 }  // namespace
 
 const std::vector<ColumnInfo>& layer_columns() {
-  static const std::vector<ColumnInfo> all = columns_of_parts(own_columns());
+  static const std::vector<ColumnInfo> all = columns_of_parts(own_layer_columns());
   return all;
 }
 
@@ -28,7 +28,7 @@ std::vector<std::vector<Value>> layer_rows(const AnswerItem& item, const sim::Lo
       rows.push_back({std::uint64_t{rows.size()}, drift.residual_l2, drift.residual_cosine, drift.query_l2});
     return rows;
   };
-  return rows_of_parts(item, request, outcome, own_columns().size(), layers);
+  return rows_of_parts(item, request, outcome, own_layer_columns().size(), layers);
 }
 
 }  // namespace kvsim::analysis

@@ -14,7 +14,7 @@ void add_measures(const sim::TokenMeasures* at, std::vector<Value>& row) {
                {at->log_p, at->log_p_full, at->kl, at->rank, std::uint64_t{at->same_top ? 1U : 0U}});
 }
 
-const std::vector<ColumnInfo>& own_columns() {
+const std::vector<ColumnInfo>& own_token_columns() {
   static const std::vector<ColumnInfo> all = {
       {"index", "index", "token of the answer, from 0"},
       {"token", "", "its id: fed next in teacher mode, found most probable in greedy mode"},
@@ -32,7 +32,7 @@ const std::vector<ColumnInfo>& own_columns() {
 }  // namespace
 
 const std::vector<ColumnInfo>& token_columns() {
-  static const std::vector<ColumnInfo> all = columns_of_parts(own_columns());
+  static const std::vector<ColumnInfo> all = columns_of_parts(own_token_columns());
   return all;
 }
 
@@ -55,7 +55,7 @@ std::vector<std::vector<Value>> token_rows(const AnswerItem& item, const sim::Lo
     }
     return rows;
   };
-  return rows_of_parts(item, request, outcome, own_columns().size(), tokens);
+  return rows_of_parts(item, request, outcome, own_token_columns().size(), tokens);
 }
 
 }  // namespace kvsim::analysis

@@ -18,7 +18,7 @@ std::uint64_t mean_prompt(const requests::RequestTrace& trace) {
 double stored_token_bytes(const serving::ServedModel& served, const policy::Composition& stored,
                           const std::optional<sim::Budget>& budget, std::uint64_t tokens) {
   if (!budget && !stored.eviction.spec->own_budget)
-    usage_error(quoted(stored.name) + " must be told how much it keeps", "--budget", "Say it like 25%.");
+    usage_error(in_quotes(stored.name) + " must be told how much it keeps", "--budget", "Say it like 25%.");
   cost::Serving serving = cost::served_with(served.serving, stored);
   serving.prompt = tokens;
   serving.generate = 1;

@@ -12,10 +12,6 @@
 namespace kvsim::analysis {
 namespace {
 
-std::string name_of(const Value& value) {
-  return exact_field(value, "");
-}
-
 /// Means over items by budget and policy. A trace's value is the mean over its seeds.
 class ItemMeans {
  public:
@@ -48,7 +44,7 @@ ItemMeans item_means(const Records& rows, const char* item, std::string_view key
                     value = rows.column(key);
   for (const std::vector<Value>& row : rows.rows)
     if (const auto x = number(row[value]))
-      out.add(name_of(row[budget]), name_of(row[params]), name_of(row[name]), *x);
+      out.add(exact_field(row[budget]), exact_field(row[params]), exact_field(row[name]), *x);
   return out;
 }
 
@@ -58,7 +54,7 @@ std::set<std::string> items_with(const Records& answers, std::string_view key) {
   if (answers.rows.empty()) return out;
   const std::size_t item = answers.column("item"), value = answers.column(key);
   for (const std::vector<Value>& row : answers.rows)
-    if (number(row[value])) out.insert(name_of(row[item]));
+    if (number(row[value])) out.insert(exact_field(row[item]));
   return out;
 }
 
@@ -67,7 +63,7 @@ Records whole_models(const Records& results, const std::string& cut) {
   if (results.rows.empty()) return out;
   const std::size_t scope = results.column("scope"), at = results.column("cut");
   for (const std::vector<Value>& row : results.rows)
-    if (name_of(row[scope]) == "all" && name_of(row[at]) == cut) out.rows.push_back(row);
+    if (exact_field(row[scope]) == "all" && exact_field(row[at]) == cut) out.rows.push_back(row);
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -43,10 +44,6 @@ class Fields {
   const std::string table_;
   const std::vector<Value>* row_ = nullptr;
 };
-
-void add_once(std::vector<std::string>& all, const std::string& item) {
-  if (std::find(all.begin(), all.end(), item) == all.end()) all.push_back(item);
-}
 
 template <class T>
 const std::vector<T>& found_or_nothing(const std::map<Question, std::vector<T>>& all,

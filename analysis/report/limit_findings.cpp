@@ -7,16 +7,13 @@
 #include "analysis/report/wording.hpp"
 #include "analysis/results/identical_policies.hpp"
 #include "analysis/statistics/statistics.hpp"
+#include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 constexpr double kCredibleMass = 0.9;
 constexpr std::uint64_t kFewTraces = 5;
-
-void add_once(std::vector<std::string>& all, const std::string& item) {
-  if (!item.empty() && std::find(all.begin(), all.end(), item) == all.end()) all.push_back(item);
-}
 
 Findings without_measured_steps(const Evidence& evidence) {
   const Metric* metric = evidence.leading_metric();
@@ -25,10 +22,6 @@ Findings without_measured_steps(const Evidence& evidence) {
       {std::string("Replay is open loop, and no step of these traces was measured: what a policy costs while "
                    "generating, attention loss and retained mass, is not known. Policies are compared by ") +
        metric->label + "."}};
-}
-
-std::string name_of(const Value& value) {
-  return exact_field(value, "");
 }
 
 /// Retained mass of the policies of one budget.
@@ -178,7 +171,7 @@ Findings never_evicted(const Records& results) {
     auto found = std::find_if(budgets.begin(), budgets.end(),
                               [&](const auto& each) { return each.first == text(row[policy]); });
     if (found == budgets.end()) found = budgets.insert(budgets.end(), {text(row[policy]), {}});
-    add_once(found->second, budget_text(text(row[budget])));
+    if (const std::string at = budget_text(text(row[budget])); !at.empty()) add_once(found->second, at);
   }
   if (budgets.empty()) return {};
   Finding finding;
@@ -276,14 +269,14 @@ Findings skipped_cells(const Records& skipped) {
                     analysis = skipped.column("analysis"), reason = skipped.column("reason");
   std::map<std::string, SkippedFor> groups;
   for (const std::vector<Value>& row : skipped.rows) {
-    const std::string why = name_of(row[reason]), ran = name_of(row[policy]), looked = name_of(row[analysis]),
-                      at_cut = name_of(row[cut]);
+    const std::string why = exact_field(row[reason]), ran = exact_field(row[policy]), looked = exact_field(row[analysis]),
+                      at_cut = exact_field(row[cut]);
     SkippedFor& group = groups.try_emplace(kind_of(why), SkippedFor{why, {}, {}}).first->second;
     add_once(group.what, !ran.empty()      ? ran
                          : !looked.empty() ? "analysis " + looked
                          : !at_cut.empty() ? "cut " + at_cut
-                                           : "trace " + name_of(row[trace]));
-    if (const std::string at = name_of(row[budget]); !at.empty()) add_once(group.budgets, budget_text(at));
+                                           : "trace " + exact_field(row[trace]));
+    if (const std::string at = exact_field(row[budget]); !at.empty()) add_once(group.budgets, budget_text(at));
     ++group.rows;
     group.varies = group.varies || why != group.reason;
   }

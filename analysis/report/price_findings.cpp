@@ -5,6 +5,7 @@
 #include "analysis/report/wording.hpp"
 #include "analysis/results/numbers.hpp"
 #include "sim/base/byte_text.hpp"
+#include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -22,10 +23,6 @@ std::string numbers_text(const Price& price) {
   return size_text(price.peak_bytes) + " at most" + (price.fits ? "" : ", which does not fit") + ", cache " +
          size_text(price.cache_bytes) + ", first token after " + seconds_text(price.ttft_seconds) +
          ", each further one " + seconds_text(price.tpot_seconds);
-}
-
-void add_once(std::vector<std::string>& all, const std::string& item) {
-  if (std::find(all.begin(), all.end(), item) == all.end()) all.push_back(item);
 }
 
 }  // namespace

@@ -11,10 +11,6 @@
 namespace kvsim::analysis {
 namespace {
 
-std::string name_of(const Value& value) {
-  return exact_field(value, "");
-}
-
 /// "8" or "8 to 12".
 std::string span_text(const std::vector<TraceId>& traces, std::uint64_t TraceId::*length) {
   const auto [least, most] = std::minmax_element(
@@ -32,7 +28,7 @@ class StudiedRows {
     std::map<std::string, std::string> roles;
     if (!means.rows.empty())
       for (const std::vector<Value>& row : means.rows)
-        roles.emplace(name_of(row[means.column("params")]), name_of(row[means.column("role")]));
+        roles.emplace(exact_field(row[means.column("params")]), exact_field(row[means.column("role")]));
     answers_ = comparable_answers(study.table(kAnswersTable), roles, 0);
   }
   const Records& rows() const { return study_.results.rows.empty() ? answers_ : study_.results; }
@@ -45,7 +41,7 @@ class StudiedRows {
 std::map<std::string, std::string> workload_by_trace(const Records& results) {
   std::map<std::string, std::string> out;
   const std::size_t trace = results.column("trace"), workload = results.column("workload");
-  for (const std::vector<Value>& row : results.rows) out.emplace(name_of(row[trace]), name_of(row[workload]));
+  for (const std::vector<Value>& row : results.rows) out.emplace(exact_field(row[trace]), exact_field(row[workload]));
   return out;
 }
 
@@ -63,7 +59,7 @@ std::string workloads_text(const Records& results) {
 std::string policies_text(const Records& results) {
   std::map<std::string, std::set<std::string>> by_role;
   const std::size_t params = results.column("params"), role = results.column("role");
-  for (const std::vector<Value>& row : results.rows) by_role[name_of(row[role])].insert(name_of(row[params]));
+  for (const std::vector<Value>& row : results.rows) by_role[exact_field(row[role])].insert(exact_field(row[params]));
   std::vector<std::string> items;
   if (const std::size_t n = by_role["policy"].size(); n > 0)
     items.push_back(n == 1 ? "1 policy" : std::to_string(n) + " policies");
@@ -128,9 +124,9 @@ SortableTable policy_table(const ReportedStudy& study) {
                     role = results.column("role");
   std::set<std::string> seen;
   for (const std::vector<Value>& row : results.rows)
-    if (seen.insert(name_of(row[params])).second)
+    if (seen.insert(exact_field(row[params])).second)
       table.rows.push_back(
-          {{.shown = name_of(row[policy])}, {.shown = name_of(row[role])}, {.shown = name_of(row[params])}});
+          {{.shown = exact_field(row[policy])}, {.shown = exact_field(row[role])}, {.shown = exact_field(row[params])}});
   return table;
 }
 

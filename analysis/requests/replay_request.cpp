@@ -11,8 +11,8 @@ namespace {
 constexpr std::size_t kManyCells = 100'000;
 
 template <class T>
-void add_once(std::vector<T>& all, T item, const std::string& key, std::set<std::string>& known,
-              const NoteListener& note) {
+void add_asked(std::vector<T>& all, T item, const std::string& key, std::set<std::string>& known,
+               const NoteListener& note) {
   if (known.insert(key).second)
     all.push_back(std::move(item));
   else
@@ -28,7 +28,7 @@ std::vector<AskedPolicy> asked_policies(const std::vector<std::string>& texts,
   for (const std::string& text : chosen_policies(texts, registry)) {
     AskedPolicy asked{text, policy::parse_composition(text, registry)};
     const std::string params = asked.composition.params;
-    add_once(out, std::move(asked), params, known, note);
+    add_asked(out, std::move(asked), params, known, note);
   }
   return out;
 }
@@ -38,7 +38,7 @@ std::vector<sim::Budget> asked_budgets(const std::vector<std::string>& lists, co
   std::set<std::string> known;
   for (const std::string& list : lists)
     for (const sim::Budget& budget : sim::parse_budgets(list))
-      add_once(out, budget, budget.text, known, note);
+      add_asked(out, budget, budget.text, known, note);
   return out;
 }
 
@@ -47,7 +47,7 @@ std::vector<trace::Cut> asked_cuts(std::string_view list, const NoteListener& no
   std::set<std::string> known;
   for (const std::string& item : comma_list(list)) {
     const trace::Cut cut = trace::parse_cut(item);
-    add_once(out, cut, "cut " + cut.text(), known, note);
+    add_asked(out, cut, "cut " + cut.text(), known, note);
   }
   return out;
 }

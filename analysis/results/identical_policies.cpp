@@ -12,9 +12,9 @@ struct Findings {
   bool ran = false;
 };
 
-class Comparison {
+class PolicyComparison {
  public:
-  explicit Comparison(const Records& rows)
+  explicit PolicyComparison(const Records& rows)
       : rows_(rows), policy_(rows.column("policy")), params_(rows.column("params")) {}
 
   std::vector<Findings> by_policy() const {
@@ -51,7 +51,7 @@ class Comparison {
 }  // namespace
 
 std::vector<std::vector<std::string>> identical_policies(const Records& rows) {
-  const Comparison comparison(rows);
+  const PolicyComparison comparison(rows);
   const std::vector<Findings> all = comparison.by_policy();
   std::vector<std::vector<std::string>> groups;
   std::vector<bool> grouped(all.size(), false);

@@ -71,6 +71,14 @@ std::string exact_field(const Value& value, const char* undefined) {
   return undefined;
 }
 
+std::string exact_field(const Value& value) {
+  return exact_field(value, "");
+}
+
+Value text_or_none(const std::string& text) {
+  return text.empty() ? Value() : Value(text);
+}
+
 std::vector<std::string> distinct(const Records& records, std::string_view key) {
   std::vector<std::string> out;
   if (records.rows.empty()) return out;

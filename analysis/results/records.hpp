@@ -51,6 +51,10 @@ struct NamedTable {
 
 /// The exact text of a field; `undefined` for undefined.
 std::string exact_field(const Value& value, const char* undefined);
+/// The same, empty for undefined.
+std::string exact_field(const Value& value);
+/// Undefined for an empty text.
+Value text_or_none(const std::string& text);
 
 /// The exact texts of a column's different values, in order of appearance; undefined is none of them. A table
 /// without rows needs no such column.

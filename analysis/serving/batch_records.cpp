@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "sim/base/sizes.hpp"
 #include "sim/base/workers.hpp"
 
 namespace kvsim::analysis {
@@ -9,10 +10,6 @@ namespace {
 
 using serving::BatchSummary;
 using serving::DecodeReads;
-
-double real(std::uint64_t count) {
-  return static_cast<double>(count);
-}
 
 Value share(std::uint64_t part, std::uint64_t whole) {
   if (whole == 0) return {};

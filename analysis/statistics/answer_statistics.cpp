@@ -11,10 +11,6 @@
 namespace kvsim::analysis {
 namespace {
 
-std::string name_of(const Value& value) {
-  return exact_field(value, "");
-}
-
 /// What two rows share that differ in their mode alone.
 constexpr const char* kCell[] = {"item", "params", "budget", "cut", "seed"};
 
@@ -77,10 +73,10 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
   std::map<std::vector<std::string>, std::size_t> places;
   for (const std::vector<Value>& row : answers.rows) {
     std::vector<std::string> cell;
-    for (const char* key : kCell) cell.push_back(name_of(field(row, key)));
+    for (const char* key : kCell) cell.push_back(exact_field(field(row, key)));
     const auto [place, fresh] = places.try_emplace(cell, out.rows.size());
     if (fresh) {
-      const std::string params = name_of(field(row, "params"));
+      const std::string params = exact_field(field(row, "params"));
       const auto role = roles.find(params);
       out.rows.push_back({field(row, "item"), field(row, "workload"), field(row, "policy"), params,
                           role == roles.end() ? assumed_role(params) : role->second, field(row, "budget"),
@@ -91,7 +87,7 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
     for (const char* bytes : kBytes)
       if (has_column(answers, bytes)) out.rows[place->second][out.column(bytes)] = field(row, bytes);
     const bool unranked =
-        !may_rank(full, name_of(field(row, "workload")), name_of(field(row, "cut")), least_full);
+        !may_rank(full, exact_field(field(row, "workload")), exact_field(field(row, "cut")), least_full);
     for (const Metric& metric : answer_metrics()) {
       if (!has_column(answers, metric.key)) continue;  // rows of older versions have no `kept`
       const Value value = field(row, metric.key);
@@ -110,12 +106,12 @@ Records ranked_answers(const Records& answers, const Records& means, std::string
   const std::size_t metric = means.column("metric"), group = means.column("workload"),
                     at = means.column("cut");
   for (const std::vector<Value>& row : means.rows)
-    if (name_of(row[metric]) == by) ranked[name_of(row[at])].insert(name_of(row[group]));
+    if (exact_field(row[metric]) == by) ranked[exact_field(row[at])].insert(exact_field(row[group]));
   const std::size_t workload = answers.column("workload"), cut = answers.column("cut");
   for (const std::vector<Value>& row : answers.rows) {
-    const auto found = ranked.find(name_of(row[cut]));
+    const auto found = ranked.find(exact_field(row[cut]));
     if (found == ranked.end()) continue;
-    if (found->second.size() == 1 || found->second.contains(name_of(row[workload]))) out.rows.push_back(row);
+    if (found->second.size() == 1 || found->second.contains(exact_field(row[workload]))) out.rows.push_back(row);
   }
   return out;
 }

@@ -16,7 +16,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kPause{2};
 constexpr std::chrono::seconds kShareEvery{1};
 
 class Helper {
@@ -39,7 +38,7 @@ class Helper {
       }
       attempt([&] { join(); });
       report();
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kRankPause);
     }
   }
 

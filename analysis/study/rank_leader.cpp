@@ -16,10 +16,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// Between two looks at what has arrived: next to nothing beside a job, and no processor is kept busy by
-/// waiting.
-constexpr std::chrono::milliseconds kPause{2};
-
 /// What is to do of every trace that can be read.
 std::vector<TraceJobs> jobs_of(const StudyPlan& plan) {
   std::vector<TraceJobs> out;
@@ -76,7 +72,7 @@ std::vector<StudiedTrace> RankLeader::run(Progress& progress) {
       if (queue_.empty()) break;
     }
     show(progress);
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kRankPause);
   }
   await_tasks(progress);
   for (const auto& [trace, problem] : problems_)

@@ -1,5 +1,6 @@
 #pragma once
 /// What the ranks of a study tell each other: rank 0 gives orders, the others report. As texts they are JSON.
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +10,10 @@
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {
+
+/// Between two looks at what has arrived: next to nothing beside a job, and no processor is kept busy by
+/// waiting.
+inline constexpr std::chrono::milliseconds kRankPause{2};
 
 /// From rank 0.
 struct RankOrder {

@@ -24,7 +24,7 @@
 namespace kvsim::analysis {
 namespace {
 
-void append(Records& all, Records more) {
+void join_rows(Records& all, Records more) {
   for (std::vector<Value>& row : more.rows) all.rows.push_back(std::move(row));
 }
 
@@ -116,7 +116,7 @@ Records write_rows(StudyFolder& folder, Tables& tables, const std::vector<std::s
 /// The table of answers; all of its rows come back.
 Records write_answers(Tables& tables, const StudyFolder& folder, const StudyAnswers& answers) {
   Records all{answer_columns(), {}};
-  for (const std::string& task : answers.tasks) append(all, folder.rows(task, all.columns));
+  for (const std::string& task : answers.tasks) join_rows(all, folder.rows(task, all.columns));
   if (!answers.tasks.empty()) tables.write(kAnswersTable, all);
   return all;
 }
@@ -179,9 +179,9 @@ Statistics write_statistics(Tables& tables, const Records& whole, const Records&
   std::vector<const Metric*> closed;
   for (const Metric& metric : answer_metrics()) closed.push_back(&metric);
   Statistics more = statistics_of(answers, lengths, options, closed);
-  append(made.means, std::move(more.means));
-  append(made.differences, std::move(more.differences));
-  append(made.ranks, std::move(more.ranks));
+  join_rows(made.means, std::move(more.means));
+  join_rows(made.differences, std::move(more.differences));
+  join_rows(made.ranks, std::move(more.ranks));
   tables.write("means", made.means);
   tables.write("differences", made.differences);
   tables.write("ranks", made.ranks);

@@ -16,7 +16,7 @@
 namespace kvsim::analysis {
 namespace {
 
-void append(Records& all, Records more) {
+void append_task_rows(Records& all, Records more) {
   all.columns = std::move(more.columns);
   for (std::vector<Value>& row : more.rows) all.rows.push_back(std::move(row));
 }
@@ -146,7 +146,7 @@ TaskRunner::Finding TaskRunner::replay(const StudyTrace& trace, const trace::Sou
   sim::Outcome outcome = sim::replay(sequence, request, progress);
   if (!trace.workload.empty()) outcome.workload = trace.workload;
   for (const Scope scope : plan_.scopes)
-    append(out.rows, records_of(make_rows(trace.name, request, outcome, scope)));
+    append_task_rows(out.rows, records_of(make_rows(trace.name, request, outcome, scope)));
   for (std::size_t i = 0; i < request.cells.size(); ++i) {
     const policy::Composition& composition = request.cells[i].composition;
     if (const std::string& reason = outcome.cells[i].skipped; !reason.empty())

@@ -12,7 +12,7 @@
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::adakv {
 namespace {
 
 using Gains = std::vector<std::vector<double>>;  ///< per head, falling
@@ -106,7 +106,7 @@ Cost cost_of(const Params&, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec adakv_spec() {
+PolicySpec spec() {
   return {
       .name = "adakv",
       .kind = Kind::allocation,
@@ -149,4 +149,4 @@ PolicySpec adakv_spec() {
       .make_allocation = [](const Params& params) { return std::make_unique<AdaKv>(params); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::adakv

@@ -13,7 +13,7 @@
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::best_split {
 namespace {
 
 /// What each further token adds to the lane's share of its scores that are not protected.
@@ -69,7 +69,7 @@ Cost cost_of(const Params&, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec best_split_spec() {
+PolicySpec spec() {
   return {
       .name = "best_split",
       .kind = Kind::allocation,
@@ -108,4 +108,4 @@ PolicySpec best_split_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::best_split

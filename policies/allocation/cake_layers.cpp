@@ -9,7 +9,7 @@
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::cake_layers {
 namespace {
 
 /// Entropy and variance of the last prompt rows over the positions before them, summed over query heads.
@@ -113,7 +113,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec cake_layers_spec() {
+PolicySpec spec() {
   return {
       .name = "cake_layers",
       .kind = Kind::allocation,
@@ -139,4 +139,4 @@ PolicySpec cake_layers_spec() {
       .make_allocation = [](const Params& params) { return std::make_unique<Cake>(params); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::cake_layers

@@ -11,7 +11,7 @@
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::d2o_layers {
 namespace {
 
 /// Per query head, the variance over positions of the attention they receive.
@@ -121,7 +121,7 @@ Cost cost_of(const Params&, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec d2o_layers_spec() {
+PolicySpec spec() {
   return {
       .name = "d2o_layers",
       .kind = Kind::allocation,
@@ -148,4 +148,4 @@ PolicySpec d2o_layers_spec() {
       .make_allocation = [](const Params& params) { return std::make_unique<D2o>(params); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::d2o_layers

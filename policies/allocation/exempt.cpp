@@ -4,7 +4,7 @@
 #include "policies/parts/exempt_layers.hpp"
 #include "policies/parts/whole_numbers.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::exempt {
 namespace {
 
 class Exempt final : public Allocation {
@@ -24,7 +24,7 @@ class Exempt final : public Allocation {
 
 }  // namespace
 
-PolicySpec exempt_spec() {
+PolicySpec spec() {
   return {
       .name = "exempt",
       .kind = Kind::allocation,
@@ -39,4 +39,4 @@ PolicySpec exempt_spec() {
       .make_allocation = [](const Params& params) { return std::make_unique<Exempt>(params); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::exempt

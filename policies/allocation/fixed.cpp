@@ -10,7 +10,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::fixed {
 namespace {
 
 bool is_list(const std::string& text) {
@@ -73,7 +73,7 @@ bool as_tokens(const Params& params) {
 
 }  // namespace
 
-PolicySpec fixed_spec() {
+PolicySpec spec() {
   return {
       .name = "fixed",
       .kind = Kind::allocation,
@@ -108,4 +108,4 @@ PolicySpec fixed_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::fixed

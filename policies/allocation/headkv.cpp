@@ -9,7 +9,7 @@
 #include "policies/parts/variant.hpp"
 #include "policies/parts/whole_numbers.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::headkv {
 namespace {
 
 class HeadKv final : public Allocation {
@@ -74,7 +74,7 @@ class HeadKv final : public Allocation {
 
 }  // namespace
 
-PolicySpec headkv_spec() {
+PolicySpec spec() {
   return {
       .name = "headkv",
       .kind = Kind::allocation,
@@ -111,4 +111,4 @@ PolicySpec headkv_spec() {
       .make_allocation = [](const Params& params) { return std::make_unique<HeadKv>(params); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::headkv

@@ -7,7 +7,7 @@
 #include "policies/parts/variant.hpp"
 #include "policies/parts/whole_numbers.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::pyramid {
 namespace {
 
 class Pyramid final : public Allocation {
@@ -71,7 +71,7 @@ class Pyramid final : public Allocation {
 
 }  // namespace
 
-PolicySpec pyramid_spec() {
+PolicySpec spec() {
   return {
       .name = "pyramid",
       .kind = Kind::allocation,
@@ -108,4 +108,4 @@ PolicySpec pyramid_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::pyramid

@@ -8,7 +8,7 @@
 #include "policies/parts/variant.hpp"
 #include "policies/parts/whole_numbers.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::pyramidinfer {
 namespace {
 
 /// A context this short is not compressed.
@@ -58,7 +58,7 @@ class PyramidInfer final : public Allocation {
 
 }  // namespace
 
-PolicySpec pyramidinfer_spec() {
+PolicySpec spec() {
   return {.name = "pyramidinfer",
           .kind = Kind::allocation,
           .summary = "each layer keeps a share of the layer before it, less and less along a cosine",
@@ -96,4 +96,4 @@ PolicySpec pyramidinfer_spec() {
           .make_allocation = [](const Params& params) { return std::make_unique<PyramidInfer>(params); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::pyramidinfer

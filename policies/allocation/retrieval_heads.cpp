@@ -10,7 +10,7 @@
 #include "policies/parts/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::retrieval_heads {
 namespace {
 
 constexpr const char* kFromTrace = "trace";
@@ -138,7 +138,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec retrieval_heads_spec() {
+PolicySpec spec() {
   return {
       .name = "retrieval_heads",
       .kind = Kind::allocation,
@@ -203,4 +203,4 @@ PolicySpec retrieval_heads_spec() {
       .make_allocation = [](const Params& params) { return std::make_unique<RetrievalHeads>(params); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::retrieval_heads

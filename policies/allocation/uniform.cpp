@@ -2,7 +2,7 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::uniform {
 namespace {
 
 class Uniform final : public Allocation {
@@ -15,7 +15,7 @@ class Uniform final : public Allocation {
 
 }  // namespace
 
-PolicySpec uniform_spec() {
+PolicySpec spec() {
   return {.name = "uniform",
           .kind = Kind::allocation,
           .summary = "every lane gets the same budget",
@@ -23,4 +23,4 @@ PolicySpec uniform_spec() {
           .make_allocation = [](const Params&) { return std::make_unique<Uniform>(); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::uniform

@@ -14,7 +14,7 @@
 #include "policies/parts/window_importance.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::xkv {
 namespace {
 
 class Xkv final : public Allocation {
@@ -116,7 +116,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec xkv_spec() {
+PolicySpec spec() {
   return {
       .name = "xkv",
       .kind = Kind::allocation,
@@ -160,4 +160,4 @@ PolicySpec xkv_spec() {
       .make_allocation = [](const Params& params) { return std::make_unique<Xkv>(params); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::xkv

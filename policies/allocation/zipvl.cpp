@@ -12,7 +12,7 @@
 #include "policies/parts/window_importance.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::zipvl {
 namespace {
 
 class ZipVl final : public Allocation {
@@ -64,7 +64,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec zipvl_spec() {
+PolicySpec spec() {
   return {.name = "zipvl",
           .kind = Kind::allocation,
           .summary = "layers get as many tokens as hold a given share of their attention",
@@ -98,4 +98,4 @@ PolicySpec zipvl_spec() {
           .make_allocation = [](const Params& params) { return std::make_unique<ZipVl>(params); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::zipvl

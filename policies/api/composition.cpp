@@ -23,7 +23,7 @@ std::string call_text(const Call& call) {
 }
 
 std::string place(const Call& call) {
-  return "policy " + quoted(call_text(call));
+  return "policy " + in_quotes(call_text(call));
 }
 
 std::vector<std::string> first_names(const Registry& registry) {
@@ -49,7 +49,7 @@ const PolicySpec& find_eviction(const Call& call, const Registry& registry) {
   }
   refuse_replacement(call, registry);
   registry.refuse_absent(call.name, place(call));
-  usage_error("unknown policy " + quoted(call.name), place(call),
+  usage_error("unknown policy " + in_quotes(call.name), place(call),
               suggestion(call.name, first_names(registry)));
 }
 
@@ -69,7 +69,7 @@ const PolicySpec& find_part(const Call& call, const Registry& registry) {
                 place(call), suggestion(call.name, part_names(registry)));
   refuse_replacement(call, registry);
   registry.refuse_absent(call.name, place(call));
-  usage_error("unknown allocation, representation or selection " + quoted(call.name), place(call),
+  usage_error("unknown allocation, representation or selection " + in_quotes(call.name), place(call),
               suggestion(call.name, part_names(registry)));
 }
 
@@ -121,11 +121,11 @@ void override_argument(const Call& preset, const Call::Argument& argument, std::
     for (const std::string& name : param_names(specs[i]->params)) known.push_back(name);
   }
   if (owners.size() > 1)
-    usage_error("parameter " + quoted(argument.name) + " of " + preset.name + " could be " +
+    usage_error("parameter " + in_quotes(argument.name) + " of " + preset.name + " could be " +
                     specs[owners[0]]->name + "'s or " + specs[owners[1]]->name + "'s",
                 place(preset), "Write the parts out: " + calls_text(calls));
   if (owners.empty())
-    usage_error("unknown parameter " + quoted(argument.name) + " of " + preset.name, place(preset),
+    usage_error("unknown parameter " + in_quotes(argument.name) + " of " + preset.name, place(preset),
                 param_suggestion(argument.name, known));
   std::vector<Call::Argument>& arguments = calls[owners[0]].arguments;
   const auto same = std::find_if(arguments.begin(), arguments.end(),
@@ -166,7 +166,7 @@ std::shared_ptr<const Part> policy_value(const ParamSpec& param, const std::stri
 Part make_part(const PolicySpec& spec, const Call& call, const Registry& registry) {
   for (const Call::Argument& argument : call.arguments)
     if (!find_param(spec, argument.name))
-      usage_error("unknown parameter " + quoted(argument.name) + " of " + spec.name, place(call),
+      usage_error("unknown parameter " + in_quotes(argument.name) + " of " + spec.name, place(call),
                   param_suggestion(argument.name, param_names(spec.params)));
   Part part{.spec = &spec, .params = {}};
   for (const ParamSpec& param : spec.params) {
@@ -191,7 +191,7 @@ Part make_part(const PolicySpec& spec, const Call& call, const Registry& registr
 void check_allocation(const Composition& composition, std::string_view text, const Registry& registry) {
   const Part& eviction = composition.eviction;
   const PolicySpec& allocation = *composition.allocation.spec;
-  const std::string where = "policy " + quoted(text);
+  const std::string where = "policy " + in_quotes(text);
   if (eviction.spec->own_budget && allocation.name != kDefaultAllocation)
     usage_error(eviction.spec->name + " decides itself how much it keeps: there is no budget for " +
                     allocation.name + " to split",
@@ -226,12 +226,12 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
     const Kind kind = specs[i]->kind;
     const auto [known, first] = present.emplace(kind, &calls[i]);
     if (!first && i >= of_preset && of_preset > 0)
-      usage_error(typed[0].name + " already has " + a_kind(kind), "policy " + quoted(text),
+      usage_error(typed[0].name + " already has " + a_kind(kind), "policy " + in_quotes(text),
                   "Write its parts out: " + call_text(calls[0]) + "+" + call_text(calls[i]));
     if (!first)
       usage_error(
           "two " + std::string(kind_name(kind)) + "s: " + known->second->name + " and " + calls[i].name,
-          "policy " + quoted(text), "One of each kind at most.");
+          "policy " + in_quotes(text), "One of each kind at most.");
     Part part = make_part(*specs[i], calls[i], registry);
     if (kind == Kind::allocation)
       out.allocation = std::move(part);
@@ -246,18 +246,18 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
   if (out.representation && out.eviction.spec->make_oracle)
     usage_error(out.eviction.spec->name + " is a bound for numbers that are stored as they come, and " +
                     out.representation->spec->name + " stores others",
-                "policy " + quoted(text));
+                "policy " + in_quotes(text));
   if (out.selection && out.eviction.spec->make_oracle)
     usage_error(out.eviction.spec->name +
                     " is a bound for queries that read everything that is stored, and " +
                     out.selection->spec->name + " reads a part",
-                "policy " + quoted(text));
+                "policy " + in_quotes(text));
   if (out.layer_unit() && !out.eviction.layer_unit() && !out.eviction.spec->any_unit) {
     const bool stores = out.representation && out.representation->layer_unit();
     usage_error((stores ? out.representation : out.selection)->spec->name + (stores ? " stores" : " reads") +
                     " all KV heads of a layer together, and " + out.eviction.spec->name +
                     " keeps other tokens in each",
-                "policy " + quoted(text),
+                "policy " + in_quotes(text),
                 "Say unit=layer where the eviction has it, or full, which keeps everything.");
   }
 
@@ -275,7 +275,7 @@ Part parse_replacement(std::string_view text, const Registry& registry) {
   const std::vector<Call> calls = parse_calls(text);
   if (calls.size() > 1)
     usage_error("a prefix cache has one replacement policy, and nothing stands behind it",
-                "policy " + quoted(text), "Give several policies one by one.");
+                "policy " + in_quotes(text), "Give several policies one by one.");
   if (const PolicySpec* spec = registry.find_policy(Kind::replacement, calls[0].name))
     return make_part(*spec, calls[0], registry);
   if (registry.find_policy(Kind::eviction, calls[0].name) || registry.find_part(calls[0].name) ||
@@ -283,7 +283,7 @@ Part parse_replacement(std::string_view text, const Registry& registry) {
     usage_error(
         calls[0].name + " chooses tokens of one sequence; a prefix cache needs a policy that replaces blocks",
         place(calls[0]), suggestion(calls[0].name, registry.names(Kind::replacement)));
-  usage_error("unknown replacement policy " + quoted(calls[0].name), place(calls[0]),
+  usage_error("unknown replacement policy " + in_quotes(calls[0].name), place(calls[0]),
               suggestion(calls[0].name, registry.names(Kind::replacement)));
 }
 

@@ -2,7 +2,7 @@
 #include "policies/parts/accumulated_attention.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::a2sf {
 
 namespace {
 
@@ -14,7 +14,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec a2sf_spec() {
+PolicySpec spec() {
   return {
       .name = "a2sf",
       .kind = Kind::eviction,
@@ -62,4 +62,4 @@ PolicySpec a2sf_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::a2sf

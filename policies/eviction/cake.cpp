@@ -5,7 +5,7 @@
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/pooling.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::cake {
 namespace {
 
 /// Mean and sample variance of the attention that rows pay to each key, updated row by row (Welford).
@@ -128,7 +128,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec cake_spec() {
+PolicySpec spec() {
   return {
       .name = "cake",
       .kind = Kind::eviction,
@@ -177,4 +177,4 @@ PolicySpec cake_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::cake

@@ -6,7 +6,7 @@
 #include "policies/parts/projected_norms.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::critical_kv {
 namespace {
 
 class CriticalKv final : public Eviction {
@@ -101,7 +101,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec critical_kv_spec() {
+PolicySpec spec() {
   return {
       .name = "critical_kv",
       .kind = Kind::eviction,
@@ -148,4 +148,4 @@ PolicySpec critical_kv_spec() {
                           const CacheUnit& unit) { return std::make_unique<CriticalKv>(params, unit); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::critical_kv

@@ -5,7 +5,7 @@
 #include "policies/parts/column_sums.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::ems_like {
 namespace {
 
 class EmsLike final : public ScoredEviction {
@@ -60,7 +60,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec ems_like_spec() {
+PolicySpec spec() {
   return {
       .name = "ems_like",
       .kind = Kind::eviction,
@@ -86,4 +86,4 @@ PolicySpec ems_like_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::ems_like

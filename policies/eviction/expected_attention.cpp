@@ -7,7 +7,7 @@
 #include "policies/parts/euclidean_norm.hpp"
 #include "policies/parts/expected_queries.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::expected_attention {
 namespace {
 
 void softmax(std::span<double> logits) {
@@ -68,7 +68,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec expected_attention_spec() {
+PolicySpec spec() {
   return {
       .name = "expected_attention",
       .kind = Kind::eviction,
@@ -118,4 +118,4 @@ PolicySpec expected_attention_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::expected_attention

@@ -5,7 +5,7 @@
 #include "policies/parts/external_table.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::external_mask {
 namespace {
 
 /// A generated token attends itself, and is evicted before the next token attends if the mask says so.
@@ -61,7 +61,7 @@ Cost cost_of(const Params&, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec external_mask_spec() {
+PolicySpec spec() {
   return {.name = "external_mask",
           .kind = Kind::eviction,
           .summary = "keeps the tokens that a file marks, whatever the budget: learned flags, or any others",
@@ -78,4 +78,4 @@ PolicySpec external_mask_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::external_mask

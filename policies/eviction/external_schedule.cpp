@@ -5,7 +5,7 @@
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/external_table.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::external_schedule {
 namespace {
 
 constexpr int kMostCells = 10000;  // as the file numbers them, in four digits
@@ -70,7 +70,7 @@ Cost cost_of(const Params&, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec external_schedule_spec() {
+PolicySpec spec() {
   return {
       .name = "external_schedule",
       .kind = Kind::eviction,
@@ -95,4 +95,4 @@ PolicySpec external_schedule_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::external_schedule

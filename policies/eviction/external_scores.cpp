@@ -5,7 +5,7 @@
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/external_table.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::external_scores {
 namespace {
 
 using Table = std::shared_ptr<ExternalTable>;
@@ -52,7 +52,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec external_scores_spec() {
+PolicySpec spec() {
   return {
       .name = "external_scores",
       .kind = Kind::eviction,
@@ -74,4 +74,4 @@ PolicySpec external_scores_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::external_scores

@@ -9,7 +9,7 @@
 #include "policies/parts/column_sums.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::fastgen {
 namespace {
 
 /// Each keeps what the one before keeps, and more.
@@ -257,7 +257,7 @@ Cost cost_of(const Params&, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec fastgen_spec() {
+PolicySpec spec() {
   return {
       .name = "fastgen",
       .kind = Kind::eviction,
@@ -300,4 +300,4 @@ PolicySpec fastgen_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::fastgen

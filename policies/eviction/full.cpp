@@ -5,7 +5,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::full {
 namespace {
 
 class Full final : public Eviction {
@@ -28,7 +28,7 @@ Cost cost_of(const Params&, const CostShape&) {
 
 }  // namespace
 
-PolicySpec full_spec() {
+PolicySpec spec() {
   return {.name = "full",
           .aliases = {"fullkv"},
           .kind = Kind::eviction,
@@ -42,4 +42,4 @@ PolicySpec full_spec() {
           .make_eviction = [](const Params&, const CacheUnit&) { return std::make_unique<Full>(); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::full

@@ -2,9 +2,9 @@
 #include "policies/parts/accumulated_attention.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::h2o {
 
-PolicySpec h2o_spec() {
+PolicySpec spec() {
   return {
       .name = "h2o",
       .kind = Kind::eviction,
@@ -56,4 +56,4 @@ PolicySpec h2o_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::h2o

@@ -11,7 +11,7 @@
 #include "policies/parts/sim_hash.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::hashevict {
 namespace {
 
 enum class Source { query, mean_query, key };
@@ -147,7 +147,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec hashevict_spec() {
+PolicySpec spec() {
   return {
       .name = "hashevict",
       .aliases = {"lsh"},
@@ -215,4 +215,4 @@ PolicySpec hashevict_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::hashevict

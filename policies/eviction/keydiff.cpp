@@ -9,7 +9,7 @@
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/euclidean_norm.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::keydiff {
 namespace {
 
 /// Appends key / |key| to `units`; a key of length 0 stays 0.
@@ -131,7 +131,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec keydiff_spec() {
+PolicySpec spec() {
   return {
       .name = "keydiff",
       .kind = Kind::eviction,
@@ -160,4 +160,4 @@ PolicySpec keydiff_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::keydiff

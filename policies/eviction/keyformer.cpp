@@ -6,7 +6,7 @@
 #include "policies/parts/gumbel.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::keyformer {
 namespace {
 
 /// Computes softmax((x + Gumbel noise) / tau) of logits x that are known only as softmax(x) up to a factor:
@@ -122,7 +122,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec keyformer_spec() {
+PolicySpec spec() {
   return {
       .name = "keyformer",
       .kind = Kind::eviction,
@@ -181,4 +181,4 @@ PolicySpec keyformer_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::keyformer

@@ -14,7 +14,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::kvcrush {
 namespace {
 
 enum class Cluster { anchor, kmeans_keys, kmeans_bits };
@@ -312,7 +312,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec kvcrush_spec() {
+PolicySpec spec() {
   return {
       .name = "kvcrush",
       .kind = Kind::eviction,
@@ -412,4 +412,4 @@ PolicySpec kvcrush_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::kvcrush

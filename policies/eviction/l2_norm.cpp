@@ -4,7 +4,7 @@
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/euclidean_norm.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::l2_norm {
 namespace {
 
 class L2NormDecoder final : public ScoredDecoder, public Renewing {
@@ -39,7 +39,7 @@ class L2Norm final : public ScoredEviction {
 
 }  // namespace
 
-PolicySpec l2_norm_spec() {
+PolicySpec spec() {
   return {
       .name = "l2_norm",
       .aliases = {"knorm"},
@@ -71,4 +71,4 @@ PolicySpec l2_norm_spec() {
                           const CacheUnit& unit) { return std::make_unique<L2Norm>(params, unit); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::l2_norm

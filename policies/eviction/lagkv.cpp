@@ -6,7 +6,7 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::lagkv {
 namespace {
 
 /// Returns the sample standard deviation over channels of (x - least) / (most - least); a channel without
@@ -98,7 +98,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec lagkv_spec() {
+PolicySpec spec() {
   return {
       .name = "lagkv",
       .kind = Kind::eviction,
@@ -140,4 +140,4 @@ PolicySpec lagkv_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::lagkv

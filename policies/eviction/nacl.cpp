@@ -7,7 +7,7 @@
 #include "policies/parts/gumbel.hpp"
 #include "policies/parts/highest.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::nacl {
 namespace {
 
 class Nacl final : public ScoredEviction {
@@ -56,7 +56,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec nacl_spec() {
+PolicySpec spec() {
   return {
       .name = "nacl",
       .kind = Kind::eviction,
@@ -109,4 +109,4 @@ PolicySpec nacl_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::nacl

@@ -10,7 +10,7 @@
 #include "policies/parts/representatives.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::openvino {
 namespace {
 
 enum class Anchor { random, zeros, ones, mean, alternate };
@@ -309,7 +309,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec openvino_spec() {
+PolicySpec spec() {
   return {
       .name = "openvino",
       .kind = Kind::eviction,
@@ -382,4 +382,4 @@ PolicySpec openvino_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::openvino

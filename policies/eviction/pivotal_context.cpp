@@ -5,7 +5,7 @@
 #include "policies/parts/column_sums.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::pivotal_context {
 namespace {
 
 class PivotalContext final : public ScoredEviction {
@@ -55,7 +55,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec pivotal_context_spec() {
+PolicySpec spec() {
   return {
       .name = "pivotal_context",
       .kind = Kind::eviction,
@@ -110,4 +110,4 @@ PolicySpec pivotal_context_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::pivotal_context

@@ -10,7 +10,7 @@
 #include "policies/parts/fake_quantisation.hpp"
 #include "policies/parts/highest.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::q_hitter {
 namespace {
 
 /// What each token has received, and how far it is from its quantised self.
@@ -187,7 +187,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec q_hitter_spec() {
+PolicySpec spec() {
   return {
       .name = "q_hitter",
       .kind = Kind::eviction,
@@ -250,4 +250,4 @@ PolicySpec q_hitter_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::q_hitter

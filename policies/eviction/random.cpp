@@ -3,7 +3,7 @@
 #include "policies/parts/cost_terms.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::random {
 namespace {
 
 /// The random draws of one unit; a value depends only on its keys.
@@ -62,7 +62,7 @@ class Random final : public ScoredEviction {
 
 }  // namespace
 
-PolicySpec random_spec() {
+PolicySpec spec() {
   return {.name = "random",
           .kind = Kind::eviction,
           .summary = "keeps a uniform random sample",
@@ -98,4 +98,4 @@ PolicySpec random_spec() {
                               const CacheUnit& unit) { return std::make_unique<Random>(params, unit); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::random

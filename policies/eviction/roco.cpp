@@ -8,7 +8,7 @@
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/highest.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::roco {
 namespace {
 
 /// Attention that each position received, over rows and the unit's query heads.
@@ -156,7 +156,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec roco_spec() {
+PolicySpec spec() {
   return {
       .name = "roco",
       .kind = Kind::eviction,
@@ -206,4 +206,4 @@ PolicySpec roco_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::roco

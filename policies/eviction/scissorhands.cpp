@@ -8,7 +8,7 @@
 #include "policies/parts/mean_rows.hpp"
 #include "policies/parts/window_score.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::scissorhands {
 namespace {
 
 /// What is counted for a token: the queries that attended it little, or much, or much as a share of all that
@@ -264,7 +264,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec scissorhands_spec() {
+PolicySpec spec() {
   return {
       .name = "scissorhands",
       .kind = Kind::eviction,
@@ -347,4 +347,4 @@ PolicySpec scissorhands_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::scissorhands

@@ -3,7 +3,7 @@
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/window_score.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::snapkv {
 namespace {
 
 class SnapKv final : public ScoredEviction {
@@ -32,7 +32,7 @@ class SnapKv final : public ScoredEviction {
 
 }  // namespace
 
-PolicySpec snapkv_spec() {
+PolicySpec spec() {
   return {
       .name = "snapkv",
       .kind = Kind::eviction,
@@ -76,4 +76,4 @@ PolicySpec snapkv_spec() {
                           const CacheUnit& unit) { return std::make_unique<SnapKv>(params, unit); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::snapkv

@@ -6,9 +6,9 @@
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/recency.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::streaming_llm {
 
-PolicySpec streaming_llm_spec() {
+PolicySpec spec() {
   return {
       .name = "streaming_llm",
       .aliases = {"streamingllm"},
@@ -53,4 +53,4 @@ PolicySpec streaming_llm_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::streaming_llm

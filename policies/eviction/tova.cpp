@@ -3,7 +3,7 @@
 #include "policies/parts/column_sums.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::tova {
 namespace {
 
 class TovaDecoder final : public ScoredDecoder {
@@ -51,7 +51,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec tova_spec() {
+PolicySpec spec() {
   return {.name = "tova",
           .kind = Kind::eviction,
           .summary = "drops what the last query attended least, one set per layer",
@@ -79,4 +79,4 @@ PolicySpec tova_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::tova

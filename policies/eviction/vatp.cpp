@@ -7,7 +7,7 @@
 #include "policies/api/slots.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::vatp {
 namespace {
 
 double l1_norm(std::span<const float> value) {
@@ -118,7 +118,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec vatp_spec() {
+PolicySpec spec() {
   return {
       .name = "vatp",
       .kind = Kind::eviction,
@@ -155,4 +155,4 @@ PolicySpec vatp_spec() {
                           const CacheUnit& unit) { return std::make_unique<Vatp>(params, unit); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::vatp

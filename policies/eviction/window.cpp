@@ -3,9 +3,9 @@
 #include "policies/parts/cost_terms.hpp"
 #include "policies/parts/recency.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::window {
 
-PolicySpec window_spec() {
+PolicySpec spec() {
   return {.name = "window",
           .aliases = {"sliding_window"},
           .kind = Kind::eviction,
@@ -15,4 +15,4 @@ PolicySpec window_spec() {
           .make_eviction = [](const Params&, const CacheUnit&) { return std::make_unique<Recency>(0); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::window

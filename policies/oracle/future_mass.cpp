@@ -3,7 +3,7 @@
 #include "policies/parts/future_greedy.hpp"
 #include "policies/parts/planned_oracle.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::future_mass {
 namespace {
 
 class FutureMass final : public PlannedOracle {
@@ -18,7 +18,7 @@ class FutureMass final : public PlannedOracle {
 
 }  // namespace
 
-PolicySpec future_mass_spec() {
+PolicySpec spec() {
   return {
       .name = "future_mass",
       .kind = Kind::eviction,
@@ -37,4 +37,4 @@ PolicySpec future_mass_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::future_mass

@@ -6,7 +6,7 @@
 #include "policies/parts/label_oracle.hpp"
 #include "policies/parts/mass_ahead.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::future_max_logit {
 namespace {
 
 /// Returns [cols, rows], so that one component of all keys is contiguous.
@@ -60,7 +60,7 @@ class FutureMaxLogit final : public LabelOracle {
 
 }  // namespace
 
-PolicySpec future_max_logit_spec() {
+PolicySpec spec() {
   return {
       .name = "future_max_logit",
       .kind = Kind::eviction,
@@ -90,4 +90,4 @@ PolicySpec future_max_logit_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::future_max_logit

@@ -6,7 +6,7 @@
 #include "policies/parts/loss_curve.hpp"
 #include "policies/parts/mass_ahead.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::future_mean {
 namespace {
 
 class FutureMean final : public LabelOracle {
@@ -33,7 +33,7 @@ class FutureMean final : public LabelOracle {
 
 }  // namespace
 
-PolicySpec future_mean_spec() {
+PolicySpec spec() {
   return {
       .name = "future_mean",
       .kind = Kind::eviction,
@@ -59,4 +59,4 @@ PolicySpec future_mean_spec() {
                         const CacheUnit&) { return std::make_unique<FutureMean>(params); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::future_mean

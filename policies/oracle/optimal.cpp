@@ -5,7 +5,7 @@
 #include "policies/parts/optimal_retention.hpp"
 #include "policies/parts/planned_oracle.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::optimal {
 namespace {
 
 class Optimal final : public PlannedOracle {
@@ -29,7 +29,7 @@ class Optimal final : public PlannedOracle {
 
 }  // namespace
 
-PolicySpec optimal_spec() {
+PolicySpec spec() {
   return {
       .name = "optimal",
       .kind = Kind::eviction,
@@ -55,4 +55,4 @@ PolicySpec optimal_spec() {
       .make_oracle = [](const Params&, const CacheUnit&) { return std::make_unique<Optimal>(); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::optimal

@@ -5,7 +5,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/block_queue.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::arc {
 namespace {
 
 class Arc final : public Replacement {
@@ -96,7 +96,7 @@ class Arc final : public Replacement {
 
 }  // namespace
 
-PolicySpec arc_spec() {
+PolicySpec spec() {
   return {
       .name = "arc",
       .kind = Kind::replacement,
@@ -118,4 +118,4 @@ PolicySpec arc_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::arc

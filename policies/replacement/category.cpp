@@ -5,7 +5,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/block_queue.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::category {
 namespace {
 
 class Category final : public Replacement {
@@ -90,7 +90,7 @@ class Category final : public Replacement {
 
 }  // namespace
 
-PolicySpec category_spec() {
+PolicySpec spec() {
   return {
       .name = "category",
       .aliases = {"workload_aware"},
@@ -130,4 +130,4 @@ PolicySpec category_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::category

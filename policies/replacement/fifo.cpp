@@ -3,7 +3,7 @@
 #include "policies/parts/block_queue.hpp"
 #include "policies/parts/radix_nodes.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::fifo {
 namespace {
 
 class Fifo final : public Replacement {
@@ -26,7 +26,7 @@ class Fifo final : public Replacement {
 
 }  // namespace
 
-PolicySpec fifo_spec() {
+PolicySpec spec() {
   return {
       .name = "fifo",
       .kind = Kind::replacement,
@@ -40,4 +40,4 @@ PolicySpec fifo_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::fifo

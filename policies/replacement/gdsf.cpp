@@ -2,9 +2,9 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/greedy_dual.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::gdsf {
 
-PolicySpec gdsf_spec() {
+PolicySpec spec() {
   return {
       .name = "gdsf",
       .kind = Kind::replacement,
@@ -28,4 +28,4 @@ PolicySpec gdsf_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::gdsf

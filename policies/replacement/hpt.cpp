@@ -3,9 +3,9 @@
 #include "policies/parts/greedy_dual.hpp"
 #include "policies/parts/radix_nodes.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::hpt {
 
-PolicySpec hpt_spec() {
+PolicySpec spec() {
   return {
       .name = "hpt",
       .kind = Kind::replacement,
@@ -26,4 +26,4 @@ PolicySpec hpt_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::hpt

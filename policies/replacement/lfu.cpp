@@ -3,9 +3,9 @@
 #include "policies/parts/greedy_dual.hpp"
 #include "policies/parts/radix_nodes.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::lfu {
 
-PolicySpec lfu_spec() {
+PolicySpec spec() {
   return {.name = "lfu",
           .aliases = {"lfu_da"},
           .kind = Kind::replacement,
@@ -40,4 +40,4 @@ PolicySpec lfu_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::lfu

@@ -6,7 +6,7 @@
 #include "policies/api/spec.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::lhd {
 namespace {
 
 /// Ages are counted in steps of a power of two accesses, the first that is not less than a two-hundredth of
@@ -189,7 +189,7 @@ class Lhd final : public Replacement {
 
 }  // namespace
 
-PolicySpec lhd_spec() {
+PolicySpec spec() {
   return {
       .name = "lhd",
       .kind = Kind::replacement,
@@ -281,4 +281,4 @@ PolicySpec lhd_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::lhd

@@ -3,7 +3,7 @@
 #include "policies/parts/block_queue.hpp"
 #include "policies/parts/radix_nodes.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::lru {
 namespace {
 
 class Lru final : public Replacement {
@@ -26,7 +26,7 @@ class Lru final : public Replacement {
 
 }  // namespace
 
-PolicySpec lru_spec() {
+PolicySpec spec() {
   return {
       .name = "lru",
       .kind = Kind::replacement,
@@ -48,4 +48,4 @@ PolicySpec lru_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::lru

@@ -2,7 +2,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/block_heap.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::opt {
 namespace {
 
 class Opt final : public Replacement {
@@ -47,7 +47,7 @@ class Opt final : public Replacement {
 
 }  // namespace
 
-PolicySpec opt_spec() {
+PolicySpec spec() {
   return {
       .name = "opt",
       .aliases = {"belady"},
@@ -74,4 +74,4 @@ PolicySpec opt_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::opt

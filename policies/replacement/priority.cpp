@@ -4,7 +4,7 @@
 #include "policies/parts/radix_nodes.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::priority {
 namespace {
 
 class Priority final : public Replacement {
@@ -46,7 +46,7 @@ class Priority final : public Replacement {
 
 }  // namespace
 
-PolicySpec priority_spec() {
+PolicySpec spec() {
   return {.name = "priority",
           .kind = Kind::replacement,
           .summary =
@@ -92,4 +92,4 @@ PolicySpec priority_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::priority

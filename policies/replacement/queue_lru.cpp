@@ -4,7 +4,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/block_queue.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::queue_lru {
 namespace {
 
 class QueueLru final : public Replacement {
@@ -36,7 +36,7 @@ class QueueLru final : public Replacement {
 
 }  // namespace
 
-PolicySpec queue_lru_spec() {
+PolicySpec spec() {
   return {
       .name = "queue_lru",
       .kind = Kind::replacement,
@@ -68,4 +68,4 @@ PolicySpec queue_lru_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::queue_lru

@@ -5,7 +5,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/block_queue.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::s3_fifo {
 namespace {
 
 class S3Fifo final : public Replacement {
@@ -107,7 +107,7 @@ class S3Fifo final : public Replacement {
 
 }  // namespace
 
-PolicySpec s3_fifo_spec() {
+PolicySpec spec() {
   return {
       .name = "s3_fifo",
       .aliases = {"s3fifo"},
@@ -163,4 +163,4 @@ PolicySpec s3_fifo_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::s3_fifo

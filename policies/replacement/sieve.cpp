@@ -2,7 +2,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/block_queue.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::sieve {
 namespace {
 
 class Sieve final : public Replacement {
@@ -38,7 +38,7 @@ class Sieve final : public Replacement {
 
 }  // namespace
 
-PolicySpec sieve_spec() {
+PolicySpec spec() {
   return {
       .name = "sieve",
       .kind = Kind::replacement,
@@ -61,4 +61,4 @@ PolicySpec sieve_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::sieve

@@ -5,7 +5,7 @@
 #include "policies/parts/block_queue.hpp"
 #include "policies/parts/radix_nodes.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::slru {
 namespace {
 
 class Slru final : public Replacement {
@@ -51,7 +51,7 @@ class Slru final : public Replacement {
 
 }  // namespace
 
-PolicySpec slru_spec() {
+PolicySpec spec() {
   return {
       .name = "slru",
       .kind = Kind::replacement,
@@ -82,4 +82,4 @@ PolicySpec slru_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::slru

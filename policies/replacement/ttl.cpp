@@ -2,7 +2,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/block_queue.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::ttl {
 namespace {
 
 class Ttl final : public Replacement {
@@ -43,7 +43,7 @@ class Ttl final : public Replacement {
 
 }  // namespace
 
-PolicySpec ttl_spec() {
+PolicySpec spec() {
   return {.name = "ttl",
           .kind = Kind::replacement,
           .summary = "blocks leave when they were not used for `seconds`, and before that as under LRU",
@@ -68,4 +68,4 @@ PolicySpec ttl_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::ttl

@@ -5,7 +5,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/block_queue.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::w_tinylfu {
 namespace {
 
 class WTinyLfu final : public Replacement {
@@ -99,7 +99,7 @@ class WTinyLfu final : public Replacement {
 
 }  // namespace
 
-PolicySpec w_tinylfu_spec() {
+PolicySpec spec() {
   return {
       .name = "w_tinylfu",
       .aliases = {"tinylfu"},
@@ -151,4 +151,4 @@ PolicySpec w_tinylfu_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::w_tinylfu

@@ -9,7 +9,7 @@
 #include "policies/parts/row_codec.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::block_float {
 namespace {
 
 constexpr std::uint64_t kExponentBits = 8, kChannelBits = 16;
@@ -79,7 +79,7 @@ class KSort final : public Representation {
 
 }  // namespace
 
-PolicySpec block_float_spec() {
+PolicySpec spec() {
   return {
       .name = "block_float",
       .kind = Kind::representation,
@@ -162,4 +162,4 @@ PolicySpec block_float_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::block_float

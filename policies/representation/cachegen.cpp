@@ -8,7 +8,7 @@
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/scalar_code.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::cachegen {
 namespace {
 
 /// What a layer's numbers are divided into. With an even number of bins there are as many steps above 0 as
@@ -241,7 +241,7 @@ Cost cachegen_cost(const Rule& rule, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec cachegen_spec() {
+PolicySpec spec() {
   return {
       .name = "cachegen",
       .kind = Kind::representation,
@@ -323,4 +323,4 @@ PolicySpec cachegen_spec() {
           -> std::unique_ptr<Representation> { return std::make_unique<CacheGen>(Rule::of(params)); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::cachegen

@@ -7,7 +7,7 @@
 #include "policies/parts/cost_terms.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::cam {
 namespace {
 
 struct Rule {
@@ -235,7 +235,7 @@ Cost cam_cost(const Rule& rule, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec cam_spec() {
+PolicySpec spec() {
   return {
       .name = "cam",
       .kind = Kind::representation,
@@ -319,4 +319,4 @@ PolicySpec cam_spec() {
           -> std::unique_ptr<Representation> { return std::make_unique<Cam>(Rule::of(params), unit); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::cam

@@ -5,7 +5,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::compensation {
 namespace {
 
 constexpr std::uint64_t kCountBits = 32;
@@ -92,7 +92,7 @@ Cost compensation_cost(const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec compensation_spec() {
+PolicySpec spec() {
   return {
       .name = "compensation",
       .kind = Kind::representation,
@@ -125,4 +125,4 @@ PolicySpec compensation_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::compensation

@@ -1,7 +1,7 @@
 // Principal components of all KV heads of a layer together, with an exact window: a stand-in for CSKV.
 #include "policies/parts/subspace.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::cskv {
 namespace {
 
 SubspaceRule rule(const Params& params) {
@@ -15,7 +15,7 @@ SubspaceRule rule(const Params& params) {
 
 }  // namespace
 
-PolicySpec cskv_spec() {
+PolicySpec spec() {
   return subspace_spec(
       {.name = "cskv",
        .summary = "all KV heads of a layer in their first principal components, the open window exact",
@@ -62,4 +62,4 @@ PolicySpec cskv_spec() {
       rule, {});
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::cskv

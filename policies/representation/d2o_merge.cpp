@@ -2,7 +2,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/merging.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::d2o_merge {
 namespace {
 
 MergeRule rule(const Params& params) {
@@ -16,7 +16,7 @@ MergeRule rule(const Params& params) {
 
 }  // namespace
 
-PolicySpec d2o_merge_spec() {
+PolicySpec spec() {
   return merging_spec(
       {.name = "d2o_merge",
        .summary = "what is evicted is merged into the most similar key that stays, if it is similar enough",
@@ -65,4 +65,4 @@ PolicySpec d2o_merge_spec() {
       rule);
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::d2o_merge

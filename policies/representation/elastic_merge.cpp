@@ -2,7 +2,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/merging.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::elastic_merge {
 namespace {
 
 MergeRule rule(const Params& params) {
@@ -14,7 +14,7 @@ MergeRule rule(const Params& params) {
 
 }  // namespace
 
-PolicySpec elastic_merge_spec() {
+PolicySpec spec() {
   return merging_spec(
       {.name = "elastic_merge",
        .summary = "what is cut from the prompt is averaged with the nearest position that stays",
@@ -43,4 +43,4 @@ PolicySpec elastic_merge_spec() {
       rule);
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::elastic_merge

@@ -5,7 +5,7 @@
 #include "policies/parts/column_sums.hpp"
 #include "policies/parts/merging.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::ems_merge {
 namespace {
 
 MergeRule rule(const Params& params) {
@@ -58,7 +58,7 @@ class EmsMerge final : public Representation {
 
 }  // namespace
 
-PolicySpec ems_merge_spec() {
+PolicySpec spec() {
   return merging_spec(
       {.name = "ems_merge",
        .summary =
@@ -120,4 +120,4 @@ PolicySpec ems_merge_spec() {
       });
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::ems_merge

@@ -1,7 +1,7 @@
 // Coordinates by matrices from a file: adapters that were trained elsewhere.
 #include "policies/parts/subspace.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::external_maps {
 namespace {
 
 SubspaceRule rule(const Params& params) {
@@ -17,7 +17,7 @@ SubspaceRule rule(const Params& params) {
 
 }  // namespace
 
-PolicySpec external_maps_spec() {
+PolicySpec spec() {
   return external_subspace_spec(
       {.name = "external_maps",
        .summary = "keys and values as coordinates by the matrices of a file: trained adapters, or any others",
@@ -79,4 +79,4 @@ PolicySpec external_maps_spec() {
       rule);
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::external_maps

@@ -5,7 +5,7 @@
 #include "policies/api/spec.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::external_rows {
 namespace {
 
 /// Of a unit's lanes, by position.
@@ -88,7 +88,7 @@ class ExternalRows final : public Representation {
 
 }  // namespace
 
-PolicySpec external_rows_spec() {
+PolicySpec spec() {
   return {
       .name = "external_rows",
       .kind = Kind::representation,
@@ -121,4 +121,4 @@ PolicySpec external_rows_spec() {
           -> std::unique_ptr<Representation> { return std::make_unique<ExternalRows>(params, unit); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::external_rows

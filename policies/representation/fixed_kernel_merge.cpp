@@ -6,7 +6,7 @@
 #include "policies/parts/column_sums.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::fixed_kernel_merge {
 namespace {
 
 struct Rule {
@@ -120,7 +120,7 @@ Cost fixed_kernel_cost(const Rule& rule, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec fixed_kernel_merge_spec() {
+PolicySpec spec() {
   return {
       .name = "fixed_kernel_merge",
       .kind = Kind::representation,
@@ -179,4 +179,4 @@ PolicySpec fixed_kernel_merge_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::fixed_kernel_merge

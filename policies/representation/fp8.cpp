@@ -4,7 +4,7 @@
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/prompt_scaled.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::fp8 {
 namespace {
 
 struct Fp8 {
@@ -27,7 +27,7 @@ Fp8 code_of(const Params& params) {
 
 }  // namespace
 
-PolicySpec fp8_spec() {
+PolicySpec spec() {
   return {
       .name = "fp8",
       .kind = Kind::representation,
@@ -79,4 +79,4 @@ PolicySpec fp8_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::fp8

@@ -13,7 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::gear {
 namespace {
 
 constexpr std::uint64_t kFactorBits = 16, kIndexBits = 16;
@@ -263,7 +263,7 @@ ParamSpec rank_param(const char* name, const char* fallback, const char* help) {
 
 }  // namespace
 
-PolicySpec gear_spec() {
+PolicySpec spec() {
   return {
       .name = "gear",
       .kind = Kind::representation,
@@ -352,4 +352,4 @@ PolicySpec gear_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::gear

@@ -6,7 +6,7 @@
 #include "policies/parts/row_codec.hpp"
 #include "policies/parts/scalar_code.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::int8 {
 namespace {
 
 struct Int8 {
@@ -36,7 +36,7 @@ Int8 code_of(const Params& params) {
 
 }  // namespace
 
-PolicySpec int8_spec() {
+PolicySpec spec() {
   return {
       .name = "int8",
       .kind = Kind::representation,
@@ -69,4 +69,4 @@ PolicySpec int8_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::int8

@@ -3,7 +3,7 @@
 #include "policies/parts/grouped_codec.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::kivi {
 namespace {
 
 GroupedRule rule(const Params& params, const char* axis, std::uint64_t bits) {
@@ -30,7 +30,7 @@ ParamSpec axis_param(const char* name, const char* fallback, const char* help) {
 
 }  // namespace
 
-PolicySpec kivi_spec() {
+PolicySpec spec() {
   return {
       .name = "kivi",
       .kind = Kind::representation,
@@ -98,4 +98,4 @@ PolicySpec kivi_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::kivi

@@ -1,7 +1,7 @@
 // Several KV heads side by side become one of their size, by principal components.
 #include "policies/parts/subspace.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::kv_heads {
 namespace {
 
 SubspaceRule rule(const Params& params) {
@@ -12,7 +12,7 @@ SubspaceRule rule(const Params& params) {
 
 }  // namespace
 
-PolicySpec kv_heads_spec() {
+PolicySpec spec() {
   return subspace_spec(
       {.name = "kv_heads",
        .summary = "several KV heads become one: as many components of all as one has numbers",
@@ -46,4 +46,4 @@ PolicySpec kv_heads_spec() {
       rule, {"heads", "rope"});
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::kv_heads

@@ -2,7 +2,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/merging.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::kvmerger_merge {
 namespace {
 
 MergeRule rule(const Params& params) {
@@ -17,7 +17,7 @@ MergeRule rule(const Params& params) {
 
 }  // namespace
 
-PolicySpec kvmerger_merge_spec() {
+PolicySpec spec() {
   return merging_spec(
       {.name = "kvmerger_merge",
        .summary = "what is cut from the prompt is merged, with its run of similar keys, into one that stays",
@@ -54,4 +54,4 @@ PolicySpec kvmerger_merge_spec() {
       rule);
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::kvmerger_merge

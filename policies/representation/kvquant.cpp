@@ -12,7 +12,7 @@
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::kvquant {
 namespace {
 
 constexpr std::size_t kRounds = 50;
@@ -318,7 +318,7 @@ Cost kvquant_cost(const Rule& rule, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec kvquant_spec() {
+PolicySpec spec() {
   return {
       .name = "kvquant",
       .kind = Kind::representation,
@@ -403,4 +403,4 @@ PolicySpec kvquant_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::kvquant

@@ -1,7 +1,7 @@
 // llama.cpp's cache with a type for keys and one for values.
 #include "policies/parts/llama_blocks.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::llama_cpp {
 namespace {
 
 ParamSpec type_param(const char* name, const char* fallback, const char* help) {
@@ -14,7 +14,7 @@ ParamSpec type_param(const char* name, const char* fallback, const char* help) {
 
 }  // namespace
 
-PolicySpec llama_cpp_spec() {
+PolicySpec spec() {
   PolicySpec spec = llama_spec([](const Params& params) {
     return LlamaTypes{LlamaType::named(params.word("keys")), LlamaType::named(params.word("values"))};
   });
@@ -30,4 +30,4 @@ PolicySpec llama_cpp_spec() {
   return spec;
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::llama_cpp

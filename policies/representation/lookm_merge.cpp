@@ -2,7 +2,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/merging.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::lookm_merge {
 namespace {
 
 MergeRule rule(const Params& params) {
@@ -17,7 +17,7 @@ MergeRule rule(const Params& params) {
 
 }  // namespace
 
-PolicySpec lookm_merge_spec() {
+PolicySpec spec() {
   return merging_spec(
       {.name = "lookm_merge",
        .summary = "what is cut from the prompt is merged into the most similar key that stays",
@@ -47,4 +47,4 @@ PolicySpec lookm_merge_spec() {
       rule);
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::lookm_merge

@@ -1,7 +1,7 @@
 // The first principal components of each KV head, as a stand-in for MatryoshkaKV's trained ones.
 #include "policies/parts/subspace.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::matryoshka {
 namespace {
 
 SubspaceRule rule(const Params& params) {
@@ -14,7 +14,7 @@ SubspaceRule rule(const Params& params) {
 
 }  // namespace
 
-PolicySpec matryoshka_spec() {
+PolicySpec spec() {
   return subspace_spec(
       {.name = "matryoshka",
        .summary = "keys and values of each KV head in the first principal components of other runs",
@@ -45,4 +45,4 @@ PolicySpec matryoshka_spec() {
       rule, {});
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::matryoshka

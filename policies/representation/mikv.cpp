@@ -10,7 +10,7 @@
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::mikv {
 namespace {
 
 struct Rule {
@@ -253,7 +253,7 @@ class Mikv final : public Representation {
 
 }  // namespace
 
-PolicySpec mikv_spec() {
+PolicySpec spec() {
   return {
       .name = "mikv",
       .kind = Kind::representation,
@@ -335,4 +335,4 @@ PolicySpec mikv_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::mikv

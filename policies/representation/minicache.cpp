@@ -10,7 +10,7 @@
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/scalar_code.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::minicache {
 namespace {
 
 constexpr std::uint64_t kLengthBits = 16, kIndexBits = 32;
@@ -243,7 +243,7 @@ Cost pair_cost(const ScalarCode& code, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec minicache_spec() {
+PolicySpec spec() {
   return {
       .name = "minicache",
       .kind = Kind::representation,
@@ -308,4 +308,4 @@ PolicySpec minicache_spec() {
           -> std::unique_ptr<Representation> { return std::make_unique<MiniCache>(Rule::of(params), unit); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::minicache

@@ -5,7 +5,7 @@
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/prompt_scaled.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::nvfp4 {
 namespace {
 
 constexpr std::size_t kBlock = 16;
@@ -33,7 +33,7 @@ struct NvFp4 {
 
 }  // namespace
 
-PolicySpec nvfp4_spec() {
+PolicySpec spec() {
   return {
       .name = "nvfp4",
       .kind = Kind::representation,
@@ -90,4 +90,4 @@ PolicySpec nvfp4_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::nvfp4

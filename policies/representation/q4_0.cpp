@@ -1,9 +1,9 @@
 // llama.cpp's 4-bit cache.
 #include "policies/parts/llama_blocks.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::q4_0 {
 
-PolicySpec q4_0_spec() {
+PolicySpec spec() {
   const LlamaType type = LlamaType::named("q4_0");
   PolicySpec spec = llama_spec([type](const Params&) { return LlamaTypes{type, type}; });
   spec.name = "q4_0";
@@ -15,4 +15,4 @@ PolicySpec q4_0_spec() {
   return spec;
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::q4_0

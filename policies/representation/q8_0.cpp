@@ -1,9 +1,9 @@
 // llama.cpp's 8-bit cache.
 #include "policies/parts/llama_blocks.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::q8_0 {
 
-PolicySpec q8_0_spec() {
+PolicySpec spec() {
   const LlamaType type = LlamaType::named("q8_0");
   PolicySpec spec = llama_spec([type](const Params&) { return LlamaTypes{type, type}; });
   spec.name = "q8_0";
@@ -15,4 +15,4 @@ PolicySpec q8_0_spec() {
   return spec;
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::q8_0

@@ -13,7 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::qjl {
 namespace {
 
 constexpr std::uint64_t kNormBits = 16;
@@ -209,7 +209,7 @@ Cost qjl_cost(const Rule& rule, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec qjl_spec() {
+PolicySpec spec() {
   return {
       .name = "qjl",
       .kind = Kind::representation,
@@ -327,4 +327,4 @@ PolicySpec qjl_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::qjl

@@ -11,7 +11,7 @@
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::rotatekv {
 namespace {
 
 constexpr std::uint64_t kPositionBits = 32, kChannelBits = 16;
@@ -233,7 +233,7 @@ Cost rotate_cost(const Rule& rule, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec rotatekv_spec() {
+PolicySpec spec() {
   return {
       .name = "rotatekv",
       .kind = Kind::representation,
@@ -327,4 +327,4 @@ PolicySpec rotatekv_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::rotatekv

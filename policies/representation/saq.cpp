@@ -10,7 +10,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/split.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::saq {
 namespace {
 
 struct Rule {
@@ -156,7 +156,7 @@ Cost saq_cost(const Rule& rule, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec saq_spec() {
+PolicySpec spec() {
   return {
       .name = "saq",
       .kind = Kind::representation,
@@ -226,4 +226,4 @@ PolicySpec saq_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::saq

@@ -3,7 +3,7 @@
 #include "policies/parts/grouped_codec.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::scalar {
 namespace {
 
 GroupedRules rules(const Params& params) {
@@ -18,7 +18,7 @@ GroupedRules rules(const Params& params) {
 
 }  // namespace
 
-PolicySpec scalar_spec() {
+PolicySpec spec() {
   return {
       .name = "scalar",
       .kind = Kind::representation,
@@ -63,4 +63,4 @@ PolicySpec scalar_spec() {
           }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::scalar

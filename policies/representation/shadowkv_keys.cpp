@@ -9,7 +9,7 @@
 #include "policies/parts/float_format.hpp"
 #include "policies/parts/outlier_chunks.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::shadowkv_keys {
 namespace {
 
 using Keys = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -168,7 +168,7 @@ Cost shadowkv_cost(const Rule& rule, const CostShape& shape) {
 
 }  // namespace
 
-PolicySpec shadowkv_keys_spec() {
+PolicySpec spec() {
   return {
       .name = "shadowkv_keys",
       .kind = Kind::representation,
@@ -220,4 +220,4 @@ PolicySpec shadowkv_keys_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::shadowkv_keys

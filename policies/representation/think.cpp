@@ -6,7 +6,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::think {
 namespace {
 
 struct Rule {
@@ -109,7 +109,7 @@ class Think final : public Representation {
 
 }  // namespace
 
-PolicySpec think_spec() {
+PolicySpec spec() {
   return {
       .name = "think",
       .kind = Kind::representation,
@@ -187,4 +187,4 @@ PolicySpec think_spec() {
           -> std::unique_ptr<Representation> { return std::make_unique<Think>(Rule::of(params), unit); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::think

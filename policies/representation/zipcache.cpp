@@ -11,7 +11,7 @@
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::zipcache {
 namespace {
 
 /// What the attention that a token has received is divided by.
@@ -353,7 +353,7 @@ class ZipCache final : public Representation {
 
 }  // namespace
 
-PolicySpec zipcache_spec() {
+PolicySpec spec() {
   return {
       .name = "zipcache",
       .kind = Kind::representation,
@@ -456,4 +456,4 @@ PolicySpec zipcache_spec() {
           -> std::unique_ptr<Representation> { return std::make_unique<ZipCache>(Rule::of(params), unit); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::zipcache

@@ -13,7 +13,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::a2ats {
 namespace {
 
 constexpr std::uint64_t kNumberBits = 16;
@@ -327,7 +327,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 
 }  // namespace
 
-PolicySpec a2ats_spec() {
+PolicySpec spec() {
   return {
       .name = "a2ats",
       .kind = Kind::selection,
@@ -404,4 +404,4 @@ PolicySpec a2ats_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::a2ats

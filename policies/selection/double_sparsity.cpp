@@ -8,7 +8,7 @@
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::double_sparsity {
 namespace {
 
 constexpr std::size_t kExactBits = 16;
@@ -230,7 +230,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 
 }  // namespace
 
-PolicySpec double_sparsity_spec() {
+PolicySpec spec() {
   return {
       .name = "double_sparsity",
       .kind = Kind::selection,
@@ -286,4 +286,4 @@ PolicySpec double_sparsity_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::double_sparsity

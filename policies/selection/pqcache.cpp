@@ -9,7 +9,7 @@
 #include "sim/base/dot.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::pqcache {
 namespace {
 
 constexpr std::uint64_t kCentreBits = 16;
@@ -195,7 +195,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 
 }  // namespace
 
-PolicySpec pqcache_spec() {
+PolicySpec spec() {
   return {
       .name = "pqcache",
       .kind = Kind::selection,
@@ -262,4 +262,4 @@ PolicySpec pqcache_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::pqcache

@@ -6,7 +6,7 @@
 #include "policies/parts/reading.hpp"
 #include "policies/parts/slot_bounds.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::quest {
 namespace {
 
 struct Rule {
@@ -104,7 +104,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 
 }  // namespace
 
-PolicySpec quest_spec() {
+PolicySpec spec() {
   return {
       .name = "quest",
       .kind = Kind::selection,
@@ -139,4 +139,4 @@ PolicySpec quest_spec() {
       .make_selection = selects<QuestSelector>(rule_of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::quest

@@ -5,7 +5,7 @@
 #include "policies/parts/reading.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::random_by_distance {
 namespace {
 
 struct Rule {
@@ -70,7 +70,7 @@ ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t
 
 }  // namespace
 
-PolicySpec random_by_distance_spec() {
+PolicySpec spec() {
   return {
       .name = "random_by_distance",
       .kind = Kind::selection,
@@ -115,4 +115,4 @@ PolicySpec random_by_distance_spec() {
       .make_selection = selects<DistanceSelector>(rule_of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::random_by_distance

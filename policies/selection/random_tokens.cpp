@@ -2,7 +2,7 @@
 #include "policies/parts/reading.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::random_tokens {
 namespace {
 
 class RandomSelector final : public Selector {
@@ -32,7 +32,7 @@ class RandomSelector final : public Selector {
 
 }  // namespace
 
-PolicySpec random_tokens_spec() {
+PolicySpec spec() {
   return {
       .name = "random_tokens",
       .kind = Kind::selection,
@@ -46,4 +46,4 @@ PolicySpec random_tokens_spec() {
       .make_selection = selects<RandomSelector>(read_of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::random_tokens

@@ -4,7 +4,7 @@
 
 #include "policies/parts/reading.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::recent_tokens {
 namespace {
 
 struct Rule {
@@ -52,7 +52,7 @@ ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t
 
 }  // namespace
 
-PolicySpec recent_tokens_spec() {
+PolicySpec spec() {
   return {.name = "recent_tokens",
           .kind = Kind::selection,
           .summary = "reads the first and the newest tokens: a control",
@@ -71,4 +71,4 @@ PolicySpec recent_tokens_spec() {
           .make_selection = selects<RecentSelector>(rule_of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::recent_tokens

@@ -6,7 +6,7 @@
 #include "policies/parts/reading.hpp"
 #include "sim/base/rotary.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::rekv {
 namespace {
 
 struct Rule {
@@ -155,7 +155,7 @@ ParamSpec count_param(const char* name, const char* fallback, double least, cons
 
 }  // namespace
 
-PolicySpec rekv_spec() {
+PolicySpec spec() {
   return {
       .name = "rekv",
       .kind = Kind::selection,
@@ -194,4 +194,4 @@ PolicySpec rekv_spec() {
       .make_selection = selects<RekvSelector>(rule_of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::rekv

@@ -7,7 +7,7 @@
 #include "policies/parts/reading.hpp"
 #include "sim/base/rng.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::retrieval {
 namespace {
 
 struct Rule {
@@ -165,7 +165,7 @@ ParamSpec amount_param(const char* name, const char* unit, const char* fallback,
 
 }  // namespace
 
-PolicySpec retrieval_spec() {
+PolicySpec spec() {
   return {
       .name = "retrieval",
       .kind = Kind::selection,
@@ -218,4 +218,4 @@ PolicySpec retrieval_spec() {
       .make_selection = selects<RetrievalSelector>(rule_of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::retrieval

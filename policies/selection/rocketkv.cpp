@@ -8,7 +8,7 @@
 #include "policies/parts/reading.hpp"
 #include "policies/parts/slot_bounds.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::rocketkv {
 namespace {
 
 /// What an index of `held` tokens reads as much of as half of the traffic of `budget` tokens.
@@ -137,7 +137,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 
 }  // namespace
 
-PolicySpec rocketkv_spec() {
+PolicySpec spec() {
   return {
       .name = "rocketkv",
       .kind = Kind::selection,
@@ -173,4 +173,4 @@ PolicySpec rocketkv_spec() {
       .make_selection = selects<RocketSelector>(rule_of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::rocketkv

@@ -8,7 +8,7 @@
 #include "policies/parts/reading.hpp"
 #include "sim/base/dot.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::shadowkv {
 namespace {
 
 struct Rule {
@@ -170,7 +170,7 @@ ParamSpec count_param(const char* name, const char* fallback, double least, cons
 
 }  // namespace
 
-PolicySpec shadowkv_spec() {
+PolicySpec spec() {
   return {
       .name = "shadowkv",
       .kind = Kind::selection,
@@ -208,4 +208,4 @@ PolicySpec shadowkv_spec() {
       .make_selection = selects<ShadowkvSelector>(rule_of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::shadowkv

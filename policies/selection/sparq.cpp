@@ -7,7 +7,7 @@
 
 #include "policies/parts/reading.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::sparq {
 namespace {
 
 constexpr std::size_t kNumberBytes = 2;
@@ -170,7 +170,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 
 }  // namespace
 
-PolicySpec sparq_spec() {
+PolicySpec spec() {
   return {
       .name = "sparq",
       .kind = Kind::selection,
@@ -228,4 +228,4 @@ PolicySpec sparq_spec() {
       .make_selection = selects<SparqSelector>(Rule::of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::sparq

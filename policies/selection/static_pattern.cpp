@@ -3,7 +3,7 @@
 
 #include "policies/parts/reading.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::static_pattern {
 namespace {
 
 struct Rule {
@@ -60,7 +60,7 @@ ParamSpec tokens_param(const char* name, const char* fallback, const char* help)
 
 }  // namespace
 
-PolicySpec static_pattern_spec() {
+PolicySpec spec() {
   return {
       .name = "static_pattern",
       .kind = Kind::selection,
@@ -93,4 +93,4 @@ PolicySpec static_pattern_spec() {
       .make_selection = selects<PatternSelector>(rule_of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::static_pattern

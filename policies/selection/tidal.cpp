@@ -2,7 +2,7 @@
 #include "policies/parts/reading.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::tidal {
 namespace {
 
 struct Rule {
@@ -70,7 +70,7 @@ void check(const Params& params) {
 
 }  // namespace
 
-PolicySpec tidal_spec() {
+PolicySpec spec() {
   return {
       .name = "tidal",
       .kind = Kind::selection,
@@ -104,4 +104,4 @@ PolicySpec tidal_spec() {
       }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::tidal

@@ -1,7 +1,7 @@
 // The tokens of the highest logits: what every selection is compared with.
 #include "policies/parts/reading.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::top_tokens {
 namespace {
 
 class TopSelector final : public Selector {
@@ -24,7 +24,7 @@ class TopSelector final : public Selector {
 
 }  // namespace
 
-PolicySpec top_tokens_spec() {
+PolicySpec spec() {
   return {
       .name = "top_tokens",
       .kind = Kind::selection,
@@ -39,4 +39,4 @@ PolicySpec top_tokens_spec() {
       .make_selection = selects<TopSelector>(read_of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::top_tokens

@@ -7,7 +7,7 @@
 
 #include "policies/parts/reading.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::triforce {
 namespace {
 
 struct Rule {
@@ -128,7 +128,7 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 
 }  // namespace
 
-PolicySpec triforce_spec() {
+PolicySpec spec() {
   return {
       .name = "triforce",
       .kind = Kind::selection,
@@ -170,4 +170,4 @@ PolicySpec triforce_spec() {
       .make_selection = selects<TriforceSelector>(rule_of)};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::triforce

@@ -1,11 +1,13 @@
 #pragma once
-/// Joins words with a separator.
+/// Lists of words.
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace kvsim {
 
+/// The words with a separator between them.
 inline std::string joined(const std::vector<std::string>& items, std::string_view separator = ", ") {
   std::string out;
   for (const std::string& item : items) {
@@ -13,6 +15,11 @@ inline std::string joined(const std::vector<std::string>& items, std::string_vie
     out += item;
   }
   return out;
+}
+
+/// Adds what is not there yet.
+inline void add_once(std::vector<std::string>& all, const std::string& item) {
+  if (std::find(all.begin(), all.end(), item) == all.end()) all.push_back(item);
 }
 
 }  // namespace kvsim

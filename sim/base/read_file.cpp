@@ -64,4 +64,8 @@ bool begins_with(const std::string& path, std::string_view bytes) {
          start == bytes;
 }
 
+bool file_exists(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0;
+}
+
 }  // namespace kvsim

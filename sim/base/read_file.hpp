@@ -17,4 +17,7 @@ std::string read_regular_file(const std::string& path, std::uint64_t max_bytes);
 /// Whether a regular file begins with these bytes. Pipes are not opened: they can be read but once.
 bool begins_with(const std::string& path, std::string_view bytes);
 
+/// Whether there is a file or a folder of this name.
+bool file_exists(const std::string& path);
+
 }  // namespace kvsim

@@ -59,8 +59,8 @@ std::optional<double> bytes_of(std::string_view text) {
 std::uint64_t parse_tokens(std::string_view text, const std::string& where) {
   const std::optional<std::uint64_t> tokens = tokens_of(text);
   if (!tokens && digits_only(scaled(text).digits))
-    usage_error(quoted(text) + " does not fit 64 bits", where, kTokenForms);
-  if (!tokens) usage_error(quoted(text) + " is no number of tokens", where, kTokenForms);
+    usage_error(in_quotes(text) + " does not fit 64 bits", where, kTokenForms);
+  if (!tokens) usage_error(in_quotes(text) + " is no number of tokens", where, kTokenForms);
   if (*tokens == 0) usage_error("must be at least 1", where, kTokenForms);
   return *tokens;
 }
@@ -68,9 +68,9 @@ std::uint64_t parse_tokens(std::string_view text, const std::string& where) {
 std::uint64_t parse_bytes(std::string_view text, const std::string& where) {
   const std::optional<double> bytes = bytes_of(text);
   if (!bytes || *bytes < 1)
-    usage_error(quoted(text) + " is no size in bytes", where,
+    usage_error(in_quotes(text) + " is no size in bytes", where,
                 "Say it like 80GiB (2^30 bytes) or 80GB (10^9 bytes).");
-  if (*bytes >= 0x1p63) usage_error(quoted(text) + " does not fit 64 bits", where);
+  if (*bytes >= 0x1p63) usage_error(in_quotes(text) + " does not fit 64 bits", where);
   return static_cast<std::uint64_t>(*bytes);
 }
 

@@ -19,4 +19,8 @@ std::optional<double> bytes_of(std::string_view text);
 std::uint64_t parse_tokens(std::string_view text, const std::string& where);
 std::uint64_t parse_bytes(std::string_view text, const std::string& where);
 
+inline double real(std::uint64_t count) {
+  return static_cast<double>(count);
+}
+
 }  // namespace kvsim

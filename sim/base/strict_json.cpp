@@ -56,7 +56,7 @@ class StrictHandler {
   bool on_key(json::string_view part, std::size_t, json::error_code& ec) {
     key_.append(part.data(), part.size());
     if (!open_.back().insert(key_).second)
-      return fail("the name " + quoted(key_) + " occurs twice in one object", ec);
+      return fail("the name " + in_quotes(key_) + " occurs twice in one object", ec);
     key_.clear();
     stack_.push_key(part);
     return true;
@@ -87,7 +87,7 @@ class StrictHandler {
   bool on_double(double d, json::string_view part, json::error_code& ec) {
     digits_.append(part.data(), part.size());
     const double number = number_of<double>(digits_).value_or(d);
-    if (!std::isfinite(number)) return fail("the number " + quoted(digits_) + " is too large", ec);
+    if (!std::isfinite(number)) return fail("the number " + in_quotes(digits_) + " is too large", ec);
     stack_.push_double(number);
     digits_.clear();
     return count(ec);
@@ -152,7 +152,7 @@ const json::value* JsonObject::find(std::string_view key) const {
 
 const json::value& JsonObject::at(std::string_view key) const {
   const json::value* value = find(key);
-  if (value == nullptr) input_error("missing " + quoted(key), where_);
+  if (value == nullptr) input_error("missing " + in_quotes(key), where_);
   return *value;
 }
 

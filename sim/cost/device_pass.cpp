@@ -4,16 +4,13 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "sim/base/sizes.hpp"
 #include "sim/cost/checked.hpp"
 #include "sim/cost/layer_reads.hpp"
 #include "sim/cost/offload.hpp"
 
 namespace kvsim::cost {
 namespace {
-
-double real(std::uint64_t count) {
-  return static_cast<double>(count);
-}
 
 /// Exponential, running maximum, sum, scale and conversion of a score.
 constexpr double kSoftmaxOps = 5;

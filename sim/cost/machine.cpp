@@ -81,7 +81,7 @@ constexpr Field<Ceilings> kCeilings[] = {
     {"attention_memory", &Ceilings::attention_memory, 1, Range::share},
     {"attention_launch_us", &Ceilings::attention_launch, kMicro, Range::from_zero},
     {"attention_sequence_us", &Ceilings::attention_sequence, kMicro, Range::from_zero}};
-constexpr const char* kAttentionRows = "attention_rows";
+constexpr const char* kAttentionRowsKey = "attention_rows";
 constexpr const char* kFitted = "kvsim_fitted";
 
 /// Returns the shortest text that reads back as the same double.
@@ -128,7 +128,7 @@ void refuse_others(const JsonObject& object, const std::vector<std::string>& kno
   for (const auto& member : object.raw()) {
     const std::string_view key{member.key().data(), member.key().size()};
     if (std::find(known.begin(), known.end(), key) == known.end())
-      input_error("unknown key " + quoted(key), object.where(), suggestion(key, known));
+      input_error("unknown key " + in_quotes(key), object.where(), suggestion(key, known));
   }
 }
 
@@ -158,11 +158,11 @@ Link read_link(const JsonObject& object) {
 
 Ceilings read_ceilings(const JsonObject& object) {
   auto known = keys_of<Ceilings>(kCeilings);
-  known.emplace_back(kAttentionRows);
+  known.emplace_back(kAttentionRowsKey);
   refuse_others(object, known);
   Ceilings ceilings;
   for (const Field<Ceilings>& field : kCeilings) read_field(object, field, ceilings);
-  ceilings.attention_rows = object.integer_or(kAttentionRows, 1, 1 << 20, ceilings.attention_rows);
+  ceilings.attention_rows = object.integer_or(kAttentionRowsKey, 1, 1 << 20, ceilings.attention_rows);
   return ceilings;
 }
 
@@ -185,7 +185,7 @@ std::vector<Fit> read_fits(const JsonObject& machine) {
       const std::string key = value.is_string() ? std::string(value.get_string()) : std::string();
       const auto found = std::find(given.begin(), given.end(), key);
       if (found == given.end())
-        input_error("no number that this file gives, or one that is fitted already: " + kvsim::quoted(key),
+        input_error("no number that this file gives, or one that is fitted already: " + in_quotes(key),
                     fits.path(fit.measurements), suggestion(key, given));
       given.erase(found);
       fit.keys.push_back(key);
@@ -275,7 +275,7 @@ Machine scaled(Machine machine, const std::string& measurements, double factor) 
         if (key == link.key) (machine.*link.link).bandwidth *= factor;
       for (const Field<Ceilings>& field : kCeilings)
         if (key == field.key) machine.ceilings.*field.value *= factor;
-      if (key == kAttentionRows)
+      if (key == kAttentionRowsKey)
         machine.ceilings.attention_rows = static_cast<std::uint64_t>(
             std::ceil(factor * static_cast<double>(machine.ceilings.attention_rows)));
     }
@@ -307,7 +307,7 @@ Machine find_machine(const std::string& name_or_path) {
   if (std::filesystem::exists(name_or_path, ignored))
     return parse_named(read_file(name_or_path, kMaxFileBytes), name_or_path,
                        std::filesystem::path(name_or_path).stem().string());
-  usage_error("no machine is called " + kvsim::quoted(name_or_path) + ", and no such file exists", "machine",
+  usage_error("no machine is called " + in_quotes(name_or_path) + ", and no such file exists", "machine",
               suggestion(name_or_path, names));
 }
 
@@ -327,7 +327,7 @@ std::string machine_text(const Machine& machine) {
     if ((machine.*link.link).bandwidth > 0)
       line(link.key, "{" + members<Link>(kLink, machine.*link.link) + "}");
   if (!machine.fitted.empty()) line(kFitted, fits_text(machine.fitted));
-  line("ceilings", "{" + members<Ceilings>(kCeilings, machine.ceilings) + ", \"" + kAttentionRows +
+  line("ceilings", "{" + members<Ceilings>(kCeilings, machine.ceilings) + ", \"" + kAttentionRowsKey +
                        "\": " + std::to_string(machine.ceilings.attention_rows) + "}");
   return text + "\n}\n";
 }

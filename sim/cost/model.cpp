@@ -174,7 +174,7 @@ Model find_model(const std::string& name_or_path) {
   }
   struct stat status {};
   if (::stat(name_or_path.c_str(), &status) != 0) {
-    usage_error("unknown model " + quoted(name_or_path), {},
+    usage_error("unknown model " + in_quotes(name_or_path), {},
                 "Give a name, a config.json, a directory that holds one, or a GGUF file. " +
                     suggestion(name_or_path, names));
   }

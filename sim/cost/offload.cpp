@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/sizes.hpp"
 #include "sim/cost/checked.hpp"
 
 namespace kvsim::cost {
@@ -12,10 +13,6 @@ namespace {
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 constexpr double kElementBytes = 2;
-
-double real(std::uint64_t count) {
-  return static_cast<double>(count);
-}
 
 /// Returns the seconds for `amount`; an amount of 0 takes no time, whatever the rate.
 double at_rate(double amount, double rate, const char* what) {

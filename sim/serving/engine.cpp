@@ -4,13 +4,10 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/sizes.hpp"
 
 namespace kvsim::serving {
 namespace {
-
-double real(std::uint64_t count) {
-  return static_cast<double>(count);
-}
 
 /// The settings own what this points to.
 std::span<const double> seconds_of(const EngineSettings& settings) {

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "sim/base/sizes.hpp"
+
 namespace kvsim::serving {
 namespace {
-
-double real(std::uint64_t count) {
-  return static_cast<double>(count);
-}
 
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;

@@ -16,7 +16,7 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kAgreementExamples = R"(Examples:
   kvsim agreement replayed.csv answered.csv
   kvsim agreement study --closed right --open attention_loss,peak_loss
   kvsim agreement replayed.csv answered.csv --table thresholds -o thresholds.csv
@@ -27,7 +27,7 @@ items), choices (the measure of the replay that one half of the items chooses, o
 thresholds (the loss up to which answers are kept, chosen and reported alike).
 )";
 
-struct Options : OutputOptions {
+struct AgreementOptions : OutputOptions {
   std::vector<std::string> files, open;
   std::string table = "agreement";
   analysis::AgreementOptions agreement;
@@ -55,7 +55,7 @@ analysis::Records& chosen(analysis::LoopAgreement& found, const std::string& tab
               suggestion(table, {"agreement", "choices", "thresholds"}));
 }
 
-void run_agreement(const Options& options) {
+void run_agreement(const AgreementOptions& options) {
   const analysis::Format format = chosen_format(options);
   std::vector<const analysis::Metric*> open;
   for (const std::string& key : options.open) open.push_back(&analysis::open_measure(key));
@@ -86,8 +86,8 @@ void run_agreement(const Options& options) {
 void add_agreement_command(Command app) {
   Command command = app.add_subcommand(
       "agreement", "Whether replays order policies as the answers of the running model do");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kAgreementExamples);
+  const auto options = std::make_shared<AgreementOptions>();
   analysis::AgreementOptions& agreement = options->agreement;
   command
       .add_option("FILE", options->files,

@@ -16,14 +16,14 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kAllocateExamples = R"(Examples:
   kvsim allocate a.h5 b.h5 c.h5 --policy xkv --budget 10% --sample 0.1 -o shares.json
   kvsim replay d.h5 --policy 'snapkv(window=8,unit=layer)+fixed(shares=shares.json)' --budget 10%
   kvsim allocate a.h5 b.h5 --policy 'xkv(r_avg=0.9)' --budget 100% -o tokens.json
   kvsim replay d.h5 --policy 'snapkv(window=8,unit=layer)+fixed(shares=tokens.json,as=tokens)' --budget 100%
 )";
 
-struct Options {
+struct AllocateOptions {
   std::vector<std::string> files;
   std::string policy, budget, output, sequence, cut = "prompt";
   double sample = 1;
@@ -53,7 +53,7 @@ Shares shares_of(const ChosenSequence& chosen, sim::Request request, bool quiet)
   return sim::allocation_shares(chosen.sequence, request, progress);
 }
 
-void run_allocate(const Options& options) {
+void run_allocate(const AllocateOptions& options) {
   sim::Request request;
   request.cells.push_back(
       {policy::parse_composition(options.policy, front_end().policies()), sim::parse_budget(options.budget)});
@@ -94,8 +94,8 @@ void run_allocate(const Options& options) {
 
 void add_allocate_command(Command app) {
   Command command = app.add_subcommand("allocate", "Average what an allocation decides over recorded runs");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kAllocateExamples);
+  const auto options = std::make_shared<AllocateOptions>();
   command.add_option("TRACE", options->files, "Traces of one model").required();
   command.add_option("--policy", options->policy, "eviction+allocation, or a preset (kvsim policy list)")
       .required()

@@ -18,12 +18,12 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kAnalyzeExamples = R"(Examples:
   kvsim analyze hash run.h5 --bits 8,16,32 --skip 1
   kvsim analyze heads a.h5 b.h5 -o heads.csv
 )";
 
-struct Options : OutputOptions {
+struct AnalyzeOptions : OutputOptions {
   std::vector<std::string> files;
   std::string sequence;
   std::vector<std::string> values;  ///< one per setting of the kind
@@ -59,7 +59,7 @@ std::string help_of(const ParamSpec& param) {
   return param.help + (ends ? " (" + allowed_values(param) + ")" : "");
 }
 
-void run_kind(const analysis::Kind& kind, const Options& options) {
+void run_kind(const analysis::Kind& kind, const AnalyzeOptions& options) {
   analysis::Settings settings(kind.settings);
   for (std::size_t i = 0; i < kind.settings.size(); ++i)
     settings.set(kind.settings[i].name, options.values[i], "--" + kind.settings[i].name);
@@ -88,7 +88,7 @@ void run_kind(const analysis::Kind& kind, const Options& options) {
 
 void add_kind(Command analyze, const analysis::Kind& kind) {
   Command command = analyze.add_subcommand(kind.name, kind.summary);
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<AnalyzeOptions>();
   options->values.resize(kind.settings.size());
   command.footer(std::string("Examples:\n  kvsim analyze ") + kind.name + " run.h5\n  kvsim analyze " +
                  kind.name + " a.h5 b.h5 -o " + kind.name + ".csv\n\nSource: " + kind.source + "\n");
@@ -113,7 +113,7 @@ void add_kind(Command analyze, const analysis::Kind& kind) {
 
 void add_analyze_command(Command app) {
   Command command = app.add_subcommand("analyze", "What recorded runs show, without replaying a policy");
-  command.footer(kExamples);
+  command.footer(kAnalyzeExamples);
   command.require_subcommand(1);
   for (const analysis::Kind& kind : analysis::kinds()) add_kind(command, kind);
 }

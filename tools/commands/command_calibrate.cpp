@@ -16,14 +16,14 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCalibrateExamples = R"(Examples:
   kvsim calibrate cskv a.h5 b.h5 c.h5 -o components.h5
   kvsim replay d.h5 --policy 'full+cskv(file=components.h5)' --budget 100%
   kvsim calibrate 'kvquant(bits=2)' a.h5 b.h5 -o levels.h5
   kvsim replay d.h5 --policy 'full+kvquant(bits=2,file=levels.h5)' --budget 100%
 )";
 
-struct Options {
+struct CalibrateOptions {
   std::string codec, output, sequence;
   std::vector<std::string> files;
   bool quiet = false, overwrite = false;
@@ -59,7 +59,7 @@ policy::Part codec_of(const std::string& typed) {
   return parsed.representation ? *parsed.representation : *parsed.selection;
 }
 
-void run_calibrate(const Options& options) {
+void run_calibrate(const CalibrateOptions& options) {
   const policy::Part codec = codec_of(options.codec);
   require_ending(options.output, analysis::Format::h5);
   refuse_output(options.output, options.overwrite);
@@ -92,9 +92,9 @@ void run_calibrate(const Options& options) {
 void add_calibrate_command(Command app) {
   Command command = app.add_subcommand(
       "calibrate", "Measure on recorded runs what a representation or a selection needs on others");
-  command.footer(std::string(kExamples) + "\nThese are calibrated: " + listed(calibrated_names()) +
+  command.footer(std::string(kCalibrateExamples) + "\nThese are calibrated: " + listed(calibrated_names()) +
                  ".\nReplay and evaluate refuse to test a file on the runs that it was measured on.\n");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CalibrateOptions>();
   command.add_option("CODEC", options->codec, "A calibrated representation or selection, without file=")
       .required()
       .type_name("CODEC");

@@ -17,14 +17,14 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCaptureExamples = R"(Examples:
   kvsim capture --model traces/sample/model --prompt traces/sample/prompts/needle-1000-one.txt --max-new-tokens 32 -o run.h5
   kvsim capture --model ~/models/SmolLM2-135M --prompt - --max-new-tokens 64 --queries window:512 -o run.h5 < text
   kvsim capture --model traces/sample/model --workload prompts.jsonl --item needle-1000-s1-0 --max-new-tokens 8 -o run.h5
   kvsim capture --model DIR --tokens ids.json --max-new-tokens 16 --attention window:64 --elem f32 -o exact.h5
 )";
 
-struct Options {
+struct CaptureOptions {
   capture::CaptureOptions capture;
   std::string queries = "all", attention = "none";
   bool quiet = false;
@@ -55,7 +55,7 @@ void print_phase(const char* label, std::uint64_t tokens, double seconds) {
   front_end().results() << '\n';
 }
 
-void run_capture_command(Options& options) {
+void run_capture_command(CaptureOptions& options) {
   options.capture.queries = capture::parse_query_choice(options.queries, "--queries");
   options.capture.attention = capture::parse_row_choice(options.attention, "--attention");
   refuse_output(options.capture.output, options.capture.overwrite);
@@ -84,8 +84,8 @@ void run_capture_command(Options& options) {
 void add_capture_command(Command app) {
   Command command =
       app.add_subcommand("capture", "Run a model on a prompt and record its keys, values and queries");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kCaptureExamples);
+  const auto options = std::make_shared<CaptureOptions>();
   capture::CaptureOptions& capture = options->capture;
   command
       .add_option(

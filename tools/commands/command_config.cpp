@@ -11,7 +11,7 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kConfigExamples = R"(Examples:
   kvsim config reference
   kvsim config reference -o fields.md
 )";
@@ -74,10 +74,10 @@ void write_reference(const OutputOptions& options) {
 
 void add_config_command(Command app) {
   Command command = app.add_subcommand("config", "What the file of a study may say");
-  command.footer(kExamples);
+  command.footer(kConfigExamples);
   command.require_subcommand(1);
   Command page = command.add_subcommand("reference", "Every field of STUDY.json, with its default");
-  page.footer(kExamples);
+  page.footer(kConfigExamples);
   const auto options = std::make_shared<OutputOptions>();
   add_output_options(page, *options);
   page.callback([options] { write_reference(*options); });

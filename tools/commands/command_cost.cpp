@@ -5,7 +5,7 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCostExamples = R"(Examples:
   kvsim cost estimate --model llama-3-8b --machine a100-80-sxm --prompt-tokens 8K
   kvsim cost fit --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --policy snapkv --ttft 40s
   kvsim cost calibrate long.h5 short.h5 -o mine.json
@@ -17,7 +17,7 @@ constexpr const char* kExamples = R"(Examples:
 void add_cost_command(Command app) {
   Command command =
       app.add_subcommand("cost", "Bytes and seconds of policies that serve a model on a machine");
-  command.footer(kExamples);
+  command.footer(kCostExamples);
   command.require_subcommand(1);
   add_cost_estimate(command);
   add_cost_fit(command);

@@ -22,7 +22,7 @@ namespace {
 
 using analysis::rounded_text;
 
-struct Options : OutputOptions {
+struct CostAllocatorsOptions : OutputOptions {
   std::string requests{};  ///< csv with columns prompt and generated, in tokens, in order of arrival
   std::string model{}, machine{};
   std::string page = "16", max_tokens{};  ///< empty: the model's context
@@ -66,7 +66,7 @@ std::uint64_t slots_of(const cost::Model& model, const cost::Machine& machine) {
 
 /// One row per allocator, over the memory that weights and runtime leave. Throws Error(usage) where a request
 /// does not fit, or when all of them fit at once and no memory is ever short; Error(input) for files.
-analysis::Records allocator_records(const Options& question) {
+analysis::Records allocator_records(const CostAllocatorsOptions& question) {
   const cost::Model model = cost::find_model(question.model);
   const std::vector<cost::Request> requests = requests_of(question.requests);
   const std::uint64_t page = parse_tokens(question.page, "--page");
@@ -92,7 +92,7 @@ analysis::Records allocator_records(const Options& question) {
   return out;
 }
 
-void write_allocator_table(std::ostream& out, const Options& question, const analysis::Records& records) {
+void write_allocator_table(std::ostream& out, const CostAllocatorsOptions& question, const analysis::Records& records) {
   out << "model    " << analysis::described(cost::find_model(question.model)) << '\n'
       << "machine  " << analysis::described(cost::find_machine(question.machine)) << '\n'
       << "memory   " << analysis::exact_field(records.rows.front()[records.column("slots")], "-")
@@ -118,7 +118,7 @@ void write_allocator_table(std::ostream& out, const Options& question, const ana
          "\nof the final length; exact: the final length, known; paged: pages as they fill\n";
 }
 
-void run(const Options& options) {
+void run_cost_allocators(const CostAllocatorsOptions& options) {
   check_cost_output(options);
   const analysis::Records records = allocator_records(options);
   commit_costs(
@@ -135,7 +135,7 @@ void add_cost_allocators(Command cost) {
       "allocators", "What ways to give out cache memory leave unused, for requests of given lengths");
   command.footer(
       "Examples:\n  kvsim cost allocators requests.csv --model opt-13b --machine a100-40-sxm --page 16\n");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CostAllocatorsOptions>();
   command
       .add_option("FILE", options->requests,
                   "csv with columns prompt and generated, in tokens, in order of arrival")
@@ -150,7 +150,7 @@ void add_cost_allocators(Command cost) {
                   "What a static cache reserves per request (default: the model's context)")
       .type_name("TOKENS");
   add_output_options(command, *options);
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_cost_allocators(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -16,7 +16,7 @@
 namespace kvsim::tools {
 namespace {
 
-struct Options : OutputOptions {
+struct CostBreakEvenOptions : OutputOptions {
   std::string models{}, machines{}, depths = "1K..128K:x2", block = "512", suffix = "512";
   TierOptions tiers{};
 };
@@ -31,7 +31,7 @@ std::vector<std::uint64_t> depths_of(const std::string& list) {
   return out;
 }
 
-void run(const Options& options) {
+void run_cost_break_even(const CostBreakEvenOptions& options) {
   check_cost_output(options);
   analysis::BreakEvenGrid grid;
   grid.depths = depths_of(options.depths);
@@ -71,7 +71,7 @@ void add_cost_break_even(Command cost) {
   kvsim cost break-even --model llama-3.1-8b --machine a100-80-sxm,h100-sxm --depth 1K..128K:x2
   kvsim cost break-even --model llama-3.1-70b --machine h100-sxm --tensor-parallel 4 --host-kv fp16 --ssd-kv fp8 --ssd-link 7GB/s,100us
 )");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CostBreakEvenOptions>();
   const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
     return command.add_option(name, value, help).type_name(type);
   };
@@ -84,7 +84,7 @@ void add_cost_break_even(Command cost) {
       .capture_default_str();
   add_tier_options(command, options->tiers);
   add_output_options(command, *options);
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_cost_break_even(*options); });
 }
 
 }  // namespace kvsim::tools

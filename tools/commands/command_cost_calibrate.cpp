@@ -17,12 +17,12 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCostCalibrateExamples = R"(Examples:
   kvsim cost calibrate long.h5 short.h5 -o mine.json
   kvsim cost calibrate run.h5 --machine a100-80-sxm -o mine.json
 )";
 
-struct Options {
+struct CostCalibrateOptions {
   std::vector<std::string> traces{};
   std::string machine{};  ///< whose datasheet, links and memory are taken; empty: nothing is known of it
   std::string output{};   ///< the machine file; empty: none is written
@@ -122,7 +122,7 @@ analysis::Records records_of(const Calibration& found) {
 
 /// Prints ceilings and errors, and writes the machine file. Throws what reading traces and calibrate() throw,
 /// and Error(usage) for traces of different machines or thread counts.
-void run(const Options& request) {
+void run_cost_calibrate(const CostCalibrateOptions& request) {
   std::optional<ResultOutput> file;
   if (!request.output.empty()) {
     require_ending(request.output, analysis::Format::json);
@@ -158,8 +158,8 @@ void run(const Options& request) {
 void add_cost_calibrate(Command cost) {
   Command command =
       cost.add_subcommand("calibrate", "Fit a machine's ceilings to the times in traces recorded on it");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kCostCalibrateExamples);
+  const auto options = std::make_shared<CostCalibrateOptions>();
   command.add_option("TRACE", options->traces, "Traces recorded on the machine").required();
   command
       .add_option("--machine", options->machine,
@@ -172,7 +172,7 @@ void add_cost_calibrate(Command cost) {
   add(command.add_option("--format", options->format, "What ceilings and errors are printed as")
           .capture_default_str()
           .type_name("table|csv|json|jsonl|md"));
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_cost_calibrate(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -21,7 +21,7 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCostEstimateExamples = R"(Examples:
   kvsim cost estimate --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --policy full --policy snapkv --budget 10%
   kvsim cost estimate --model config.json --machine h100-sxm --policy full --policy xkv --budget 2K \
       --sweep prompt-tokens=4K..128K:x2 batch=1,8 -o costs.csv
@@ -29,13 +29,13 @@ constexpr const char* kExamples = R"(Examples:
   kvsim cost estimate --model opt-30b --machine t4 --prompt-tokens 512 --batch 8 --offload weights=90% cache=100%
 )";
 
-struct Options : CostOptions {
+struct CostEstimateOptions : CostOptions {
   std::string trace, sequence, cut = "prompt", plot;
   std::vector<std::string> sweep;
 };
 
 /// Values of an axis that --sweep gives; none if it does not.
-std::vector<std::string> swept(const Options& options, const std::string& name) {
+std::vector<std::string> swept(const CostEstimateOptions& options, const std::string& name) {
   std::vector<std::string> values;
   for (const std::string& text : options.sweep) {
     SweepAxis axis = parse_axis(text);
@@ -48,7 +48,7 @@ std::vector<std::string> swept(const Options& options, const std::string& name) 
 
 /// What is swept, else what the option of that name says.
 template <class Parse>
-std::vector<std::uint64_t> numbers(const Options& options, const std::string& name, const std::string& given,
+std::vector<std::uint64_t> numbers(const CostEstimateOptions& options, const std::string& name, const std::string& given,
                                    Parse parse) {
   std::vector<std::uint64_t> out;
   for (const std::string& text : swept(options, name)) out.push_back(parse(text, "--sweep " + name));
@@ -57,7 +57,7 @@ std::vector<std::uint64_t> numbers(const Options& options, const std::string& na
 }
 
 /// Batches and budgets of the study, those of --sweep included.
-analysis::CostStudy study_of(const Options& options, cost::Model model) {
+analysis::CostStudy study_of(const CostEstimateOptions& options, cost::Model model) {
   analysis::CostStudy study = cost_study(options, std::move(model));
   study.batches =
       numbers(options, "batch", options.batch,
@@ -86,7 +86,7 @@ sim::Request request_of(const analysis::CostStudy& study) {
   return request;
 }
 
-void show(const Options& options, const analysis::CostStudy& study,
+void show(const CostEstimateOptions& options, const analysis::CostStudy& study,
           const std::vector<analysis::CostRow>& rows, analysis::Document document) {
   document.notes = notes_of(study, rows);
   document.records = analysis::cost_records(rows);
@@ -98,7 +98,7 @@ void show(const Options& options, const analysis::CostStudy& study,
 }
 
 /// Rows by what the lanes of a recorded run held.
-void run_traced(const Options& options) {
+void run_traced(const CostEstimateOptions& options) {
   for (const std::string& text : options.sweep)
     if (parse_axis(text).name != "budget")
       usage_error("the prompt and what is generated are the trace's", "--sweep " + text);
@@ -133,7 +133,7 @@ void run_traced(const Options& options) {
 }
 
 /// Rows by the policies' rules.
-void run_ruled(const Options& options) {
+void run_ruled(const CostEstimateOptions& options) {
   analysis::CostStudy study = study_of(options, asked_model(options));
   study.prompts = numbers(options, "prompt-tokens", options.prompt_tokens, required_tokens);
   study.generates = numbers(options, "generate", options.generate, parse_tokens);
@@ -142,14 +142,14 @@ void run_ruled(const Options& options) {
 }
 
 /// A sweep would silently take the place of what its option says. Budgets add up.
-void refuse_said_twice(Command command, const Options& options) {
+void refuse_said_twice(Command command, const CostEstimateOptions& options) {
   for (const std::string axis : {"prompt-tokens", "generate", "batch"})
     if (!command.option("--" + axis).empty() && !swept(options, axis).empty())
       usage_error("is swept too", "--" + axis, "Say it once: the sweep may list its value.");
 }
 
 /// What is asked of it.
-void add_question_options(Command command, Options& options) {
+void add_question_options(Command command, CostEstimateOptions& options) {
   command
       .add_option("--trace", options.trace,
                   "Replay the policies on this run: what each lane held is what is priced, and prompt\n"
@@ -174,7 +174,7 @@ void add_question_options(Command command, Options& options) {
       .type_name("DIR|FILE");
 }
 
-void run(Command command, const Options& options) {
+void run_cost_estimate(Command command, const CostEstimateOptions& options) {
   check_cost_output(options);
   if (!command.option("--plot").empty()) check_plot_place(options.plot, options.overwrite);
   refuse_said_twice(command, options);
@@ -188,11 +188,11 @@ void run(Command command, const Options& options) {
 
 void add_cost_estimate(Command cost) {
   Command command = cost.add_subcommand("estimate", "What policies take: bytes by class, seconds by class");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kCostEstimateExamples);
+  const auto options = std::make_shared<CostEstimateOptions>();
   add_question_options(command, *options);
   add_cost_options(command, *options);
-  command.callback([options, command] { run(command, *options); });
+  command.callback([options, command] { run_cost_estimate(command, *options); });
 }
 
 }  // namespace kvsim::tools

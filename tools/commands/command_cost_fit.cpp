@@ -11,17 +11,17 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCostFitExamples = R"(Examples:
   kvsim cost fit --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --batch 8 --policy snapkv --policy kvcrush \
       --memory 70GiB --ttft 40s --tpot 50ms
   kvsim cost fit --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --policy snapkv --budget 4K
 )";
 
-struct Options : CostOptions {
+struct CostFitOptions : CostOptions {
   LimitOptions limits;
 };
 
-void run(const Options& options) {
+void run_cost_fit(const CostFitOptions& options) {
   check_cost_output(options);
   analysis::CostStudy study = cost_study(options, asked_model(options));
   study.prompts = {required_tokens(options.prompt_tokens, "--prompt-tokens")};
@@ -45,8 +45,8 @@ void run(const Options& options) {
 
 void add_cost_fit(Command cost) {
   Command command = cost.add_subcommand("fit", "The largest budget and batch within limits");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kCostFitExamples);
+  const auto options = std::make_shared<CostFitOptions>();
   const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
     command.add_option(name, value, help).type_name(type).group("Limits");
   };
@@ -54,7 +54,7 @@ void add_cost_fit(Command cost) {
   add("--ttft", options->limits.first_token, "Time to the first token: 2s", "TIME");
   add("--tpot", options->limits.per_token, "Time per generated token: 50ms", "TIME");
   add_cost_options(command, *options);
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_cost_fit(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -19,7 +19,7 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kDiffExamples = R"(Examples:
   kvsim diff before.csv after.csv
   kvsim diff rows.json rows.csv --tolerance 1e-9
   kvsim diff study-a study-b --format jsonl
@@ -38,7 +38,7 @@ roles, flags, text, times and provenance are not compared.
 Exit code 5: there are differences.
 )";
 
-struct Options : OutputOptions {
+struct DiffOptions : OutputOptions {
   std::string a, b, per = "all";
   std::optional<double> tolerance, row_tolerance;
   bool quiet = false;
@@ -48,7 +48,7 @@ std::string counted(std::uint64_t n, const std::string& what) {
   return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
 }
 
-analysis::Document diff_results(const Options& options) {
+analysis::Document diff_results(const DiffOptions& options) {
   if (options.row_tolerance || options.per != "all")
     usage_error("is for traces; these are results", options.row_tolerance ? "--row-tolerance" : "--per");
   const double tolerance = options.tolerance.value_or(0);
@@ -66,7 +66,7 @@ bool is_trace(const std::string& path) {
   return begins_with(path, "\x89HDF") && !analysis::holds_hdf5_results(path);
 }
 
-void run_diff(const Options& options) {
+void run_diff(const DiffOptions& options) {
   const analysis::Format format = chosen_format(options);
   FormattedOutput output(format, options.output, options.overwrite);
   const bool traces = is_trace(options.a) && is_trace(options.b);
@@ -93,8 +93,8 @@ void run_diff(const Options& options) {
 
 void add_diff_command(Command app) {
   Command command = app.add_subcommand("diff", "What two results, or two traces, say differently");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kDiffExamples);
+  const auto options = std::make_shared<DiffOptions>();
   command.add_option("A", options->a, "Results (csv, json, jsonl or HDF5), the folder of a study, or a trace")
       .required();
   command.add_option("B", options->b, "What they are compared with").required();

@@ -29,13 +29,13 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kEvaluateExamples = R"(Examples:
   kvsim evaluate --model DIR --workload needles.jsonl --policy snapkv --policy h2o --budget 10%,25%
   kvsim evaluate --model DIR --workload needles.jsonl --policy all --budget 25% --cut question -o answers.csv
   kvsim evaluate --model DIR --prompt question.txt --answer ' Paris' --policy keydiff --budget 50%
 )";
 
-struct Options : OutputOptions {
+struct EvaluateOptions : OutputOptions {
   std::string model, workload, item, prompt, answer, trace, sequence, cut = "prompt", mode = "both",
                                                                       force = "answer";
   std::string turns = "requests", positions = "text", prefill = "dense", profile;
@@ -66,7 +66,7 @@ std::uint64_t prefill_tokens(const std::string& prefill) {
 }
 
 /// What is to be answered, before the model is loaded.
-void check_prompts(const Options& options) {
+void check_prompts(const EvaluateOptions& options) {
   const int given =
       (options.workload.empty() ? 0 : 1) + (options.prompt.empty() ? 0 : 1) + (options.trace.empty() ? 0 : 1);
   if (given != 1) usage_error("give a workload, a prompt or a recorded run", "--workload, --prompt, --trace");
@@ -82,13 +82,13 @@ void check_prompts(const Options& options) {
 }
 
 std::vector<capture::WorkloadItem> items_of(const std::string& text, const std::string& path,
-                                            const Options& options) {
+                                            const EvaluateOptions& options) {
   if (!options.answer.empty()) usage_error("is of a prompt; a workload has its own", "--answer");
   if (options.item.empty()) return capture::parse_workload(text, path);
   return {capture::parse_workload_item(text, path, options.item)};
 }
 
-std::vector<capture::WorkloadItem> items_of(const Options& options, const analysis::Evaluation& model) {
+std::vector<capture::WorkloadItem> items_of(const EvaluateOptions& options, const analysis::Evaluation& model) {
   if (!options.trace.empty()) {
     std::vector<capture::WorkloadItem> items;
     for (const ChosenSequence& chosen : chosen_sequences(options.trace, options.sequence))
@@ -112,7 +112,7 @@ std::vector<capture::WorkloadItem> items_of(const Options& options, const analys
 }
 
 /// Through the chat template if asked; and what the prompts' texts lack or have twice.
-void prepare_texts(std::vector<capture::WorkloadItem>& items, const Options& options,
+void prepare_texts(std::vector<capture::WorkloadItem>& items, const EvaluateOptions& options,
                    const analysis::Evaluation& model) {
   std::vector<std::string> notes;
   capture::apply_chat(items, options.model, options.chat, notes);
@@ -158,7 +158,7 @@ void tell_idle(const analysis::Records& records) {
 }
 
 /// What ends the drawing of prompts is that the full cache answers them.
-void check_answered(const Options& options, const analysis::EvaluationOptions& evaluation) {
+void check_answered(const EvaluateOptions& options, const analysis::EvaluationOptions& evaluation) {
   if (options.answered == 0) return;
   const bool greedy = std::find(evaluation.modes.begin(), evaluation.modes.end(), sim::LoopMode::greedy) !=
                       evaluation.modes.end();
@@ -186,7 +186,7 @@ void tell_too_few(const analysis::Records& rows, std::uint64_t answered) {
 }
 
 /// Where decisions go: one file of one prompt at one cut, as those of a replay.
-void check_decisions(const Options& options, std::size_t items, std::size_t cuts) {
+void check_decisions(const EvaluateOptions& options, std::size_t items, std::size_t cuts) {
   if (options.decisions.empty()) return;
   if (items > 1 || cuts > 1)
     usage_error("decisions are those of one prompt at one cut", "--decisions",
@@ -208,7 +208,7 @@ void announce(const analysis::Evaluation& model, std::span<const capture::Worklo
                        ", seed " + std::to_string(evaluation.seed) + '\n');
 }
 
-void run_evaluate(const Options& options) {
+void run_evaluate(const EvaluateOptions& options) {
   const analysis::Format format = chosen_format(options);
   analysis::EvaluationOptions evaluation = options.evaluation;
   evaluation.scope =
@@ -299,8 +299,8 @@ void run_evaluate(const Options& options) {
 void add_evaluate_command(Command app) {
   Command command =
       app.add_subcommand("evaluate", "Let the model answer through the compressed cache, policy by policy");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kEvaluateExamples);
+  const auto options = std::make_shared<EvaluateOptions>();
   analysis::EvaluationOptions& evaluation = options->evaluation;
   command
       .add_option("--model", options->model,

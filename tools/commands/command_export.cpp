@@ -17,17 +17,17 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kExportExamples = R"(Examples:
   kvsim export study -o study.h5
   kvsim export study --table winners
   kvsim export rows.csv -o rows.jsonl
 )";
 
-struct Options : OutputOptions {
+struct ExportOptions : OutputOptions {
   std::string results, table;
 };
 
-analysis::NamedTable chosen(std::vector<analysis::NamedTable> tables, const Options& options) {
+analysis::NamedTable chosen(std::vector<analysis::NamedTable> tables, const ExportOptions& options) {
   std::vector<std::string> names;
   for (analysis::NamedTable& table : tables) {
     if (table.name == options.table || tables.size() == 1) return std::move(table);
@@ -39,7 +39,7 @@ analysis::NamedTable chosen(std::vector<analysis::NamedTable> tables, const Opti
   usage_error("has no table '" + options.table + "'", options.results, suggestion(options.table, names));
 }
 
-void run_export(const Options& options) {
+void run_export(const ExportOptions& options) {
   const analysis::Format format = chosen_format(options);
   FormattedOutput output(format, options.output, options.overwrite);
   std::vector<analysis::NamedTable> tables = analysis::read_tables(options.results);
@@ -61,8 +61,8 @@ void run_export(const Options& options) {
 
 void add_export_command(Command app) {
   Command command = app.add_subcommand("export", "Write results that are there in another format");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kExportExamples);
+  const auto options = std::make_shared<ExportOptions>();
   command.add_option("RESULTS", options->results, "Folder of a study, or results as csv, json, jsonl or HDF5")
       .required();
   command

@@ -16,13 +16,13 @@
 namespace kvsim::tools {
 namespace {
 
-struct Options {
+struct ManOptions {
   std::vector<std::string> names;
   std::string folder;
   bool overwrite = false;
 };
 
-void write_all(Command root, const Options& options) {
+void write_all(Command root, const ManOptions& options) {
   std::error_code failed;
   std::filesystem::create_directories(options.folder, failed);
   if (failed) input_error("cannot be made: " + failed.message(), options.folder);
@@ -37,7 +37,7 @@ void write_all(Command root, const Options& options) {
 void add_man_command(Command app) {
   Command command = app.add_subcommand("man", "Print the manual page of a command");
   command.footer("Examples:\n  kvsim man cost fit | man -l -\n  kvsim man --all ~/.local/share/man/man1\n");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ManOptions>();
   command.add_option("COMMAND", options->names, "Command, and its subcommand (default: kvsim itself)");
   command.add_option("--all", options->folder, "Write the pages of all commands into this folder")
       .type_name("DIR");

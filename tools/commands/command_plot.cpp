@@ -17,14 +17,14 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kPlotExamples = R"(Examples:
   kvsim plot quality rows.csv -o quality.svg
   kvsim plot quality rows.csv --metric r --policy h2o --policy snapkv --width column -o r.pdf
   kvsim plot timeline kept.h5 --layer 0 --head 1 -o timeline.svg
   kvsim plot quality study --cut question -o unknown.svg
 )";
 
-struct Options {
+struct PlotOptions {
   std::string figure, theme = "light", format, width, output;
   std::vector<std::string> files;
   analysis::FigureChoice choice;
@@ -32,8 +32,8 @@ struct Options {
   bool overwrite = false;
 };
 
-std::string footer() {
-  std::string text = std::string(kExamples) + "\nFigures:\n";
+std::string plot_footer() {
+  std::string text = std::string(kPlotExamples) + "\nFigures:\n";
   std::size_t longest = 0;
   for (const analysis::FigureKind& kind : analysis::figure_kinds())
     longest = std::max(longest, std::string_view(kind.name).size());
@@ -49,7 +49,7 @@ std::string footer() {
 }
 
 /// As asked, or as the output's name ends; svg otherwise.
-std::string format_of(const Options& options) {
+std::string format_of(const PlotOptions& options) {
   static const std::vector<std::string> kFormats = {"svg", "png", "pdf", "gp", "csv"};
   const std::string end = std::filesystem::path(options.output).extension().string();
   const std::string wanted = !options.format.empty() ? options.format
@@ -73,7 +73,7 @@ std::string text_of(const analysis::Figure& figure, const std::string& format, a
   return csv.str();
 }
 
-void plot(const Options& options) {
+void plot(const PlotOptions& options) {
   const analysis::FigureKind& kind = analysis::figure_kind(options.figure);
   const analysis::Theme theme = analysis::parse_theme(options.theme);
   const std::string format = format_of(options);
@@ -92,8 +92,8 @@ void plot(const Options& options) {
 
 void add_plot_command(Command app) {
   Command command = app.add_subcommand("plot", "Draw a figure of results");
-  command.footer(footer());
-  const auto options = std::make_shared<Options>();
+  command.footer(plot_footer());
+  const auto options = std::make_shared<PlotOptions>();
   analysis::FigureChoice& choice = options->choice;
   command.add_option("FIGURE", options->figure, "What to show: see the figures").required();
   command.add_option("FILE", options->files, "Results: see below").required();

@@ -10,7 +10,7 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kPolicyExamples = R"(Examples:
   kvsim policy list
   kvsim policy show snapkv
   kvsim policy list --format md
@@ -34,7 +34,7 @@ void add_show(Command policy) {
 
 void add_policy_command(Command app) {
   Command policy = app.add_subcommand("policy", "List policies and explain them");
-  policy.footer(kExamples);
+  policy.footer(kPolicyExamples);
   policy.require_subcommand(1);
   add_list(policy);
   add_show(policy);

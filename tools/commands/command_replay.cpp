@@ -28,14 +28,14 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kReplayExamples = R"(Examples:
   kvsim replay run.h5 --policy all --budget 10%,25%,50%
   kvsim replay run.h5 --policy snapkv --policy 'h2o+pyramid(beta=10)' --budget 128 --per layer
   kvsim replay a.h5 b.h5 --policy xkv --policy full --budget 64KiB,128KiB -o rows.csv
   kvsim replay item.h5 --policy snapkv --policy keydiff --budget 25% --cut prompt,question
 )";
 
-struct Options : OutputOptions {
+struct ReplayOptions : OutputOptions {
   std::vector<std::string> files, policies, budgets;
   std::string per = "all", decisions, machine, model, sequence, cut = "prompt";
   std::string importance, peak;
@@ -44,7 +44,7 @@ struct Options : OutputOptions {
   bool quiet = false, bounds = false;
 };
 
-sim::Request make_request(const Options& options, analysis::ReplayInputs& inputs) {
+sim::Request make_request(const ReplayOptions& options, analysis::ReplayInputs& inputs) {
   const std::vector<analysis::AskedPolicy> policies =
       analysis::asked_policies(options.policies, front_end().policies(), note);
   const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
@@ -89,7 +89,7 @@ void check_steps(const std::vector<ChosenSequence>& studies, const sim::Request&
 
 /// Tells what will be done and refuses what does not fit, before any of it is done.
 void announce(const std::vector<ChosenSequence>& studies, const sim::Request& request,
-              const analysis::ReplayInputs& inputs, const Options& options, analysis::Format format) {
+              const analysis::ReplayInputs& inputs, const ReplayOptions& options, analysis::Format format) {
   if (request.each_step) check_steps(studies, request);
   std::uint64_t memory = 0;
   for (const ChosenSequence& study : studies) {
@@ -139,7 +139,7 @@ void tell_what_surprises(const std::vector<analysis::Row>& rows, const analysis:
 class Pricing {
  public:
   /// Without a machine nothing is priced. Throws Error(usage) for what cannot be.
-  Pricing(const Options& options, analysis::Scope scope, const std::vector<ChosenSequence>& studies) {
+  Pricing(const ReplayOptions& options, analysis::Scope scope, const std::vector<ChosenSequence>& studies) {
     if (options.machine.empty()) {
       if (!options.model.empty())
         usage_error("is of --machine, which is missing", "--model", "Say --machine too: kvsim cost machines");
@@ -176,7 +176,7 @@ class Pricing {
 };
 
 std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies, const sim::Request& request,
-                                      const Options& options, analysis::Scope scope, const Pricing& pricing) {
+                                      const ReplayOptions& options, analysis::Scope scope, const Pricing& pricing) {
   std::vector<analysis::Row> rows;
   for (std::size_t i = 0; i < studies.size(); ++i) {
     const ChosenSequence& study = studies[i];
@@ -207,7 +207,7 @@ std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies
   return rows;
 }
 
-void run_replay(const Options& options) {
+void run_replay(const ReplayOptions& options) {
   const analysis::Scope scope = analysis::parse_scope(options.per);
   const analysis::Format format = chosen_format(options);
   if (options.bounds && scope != analysis::Scope::all)
@@ -251,8 +251,8 @@ void run_replay(const Options& options) {
 
 void add_replay_command(Command app) {
   Command command = app.add_subcommand("replay", "Evaluate policies at budgets on recorded runs");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kReplayExamples);
+  const auto options = std::make_shared<ReplayOptions>();
   command.add_option("TRACE", options->files, "Traces; rows come in this order").required();
   command
       .add_option("--policy", options->policies,

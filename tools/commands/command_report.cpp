@@ -13,20 +13,20 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kReportExamples = R"(Examples:
   kvsim report study --overwrite
   kvsim report study -o report.html --title 'Seven policies on long prompts'
   kvsim report study --figures pdf,png --overwrite
 )";
 
-struct Options {
+struct ReportOptions {
   std::string folder, output;
   std::vector<std::string> formats;
   analysis::ReportOptions report;
   bool overwrite = false;
 };
 
-void run_report(Options& options) {
+void run_report(ReportOptions& options) {
   for (const std::string& name : options.formats)
     options.report.formats.push_back(analysis::parse_output(name));
   if (const std::string end = std::filesystem::path(options.output).extension();
@@ -46,8 +46,8 @@ void run_report(Options& options) {
 
 void add_report_command(Command app) {
   Command command = app.add_subcommand("report", "Write what a study found as one page of HTML");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kReportExamples);
+  const auto options = std::make_shared<ReportOptions>();
   command.add_option("DIR", options->folder, "Folder that kvsim study wrote").required();
   command
       .add_option("-o,--output", options->output,

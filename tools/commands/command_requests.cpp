@@ -6,7 +6,7 @@
 namespace kvsim::tools {
 namespace {
 
-std::string footer() {
+std::string requests_footer() {
   std::string text = R"(Examples:
   kvsim requests info traces/sample/requests/mooncake_conversation.jsonl.gz
   kvsim requests convert qwen_traceA_blksz_16.jsonl --to mooncake -o traceA.jsonl.gz
@@ -28,7 +28,7 @@ Formats:
 void add_requests_command(Command app) {
   Command command = app.add_subcommand(
       "requests", "Look into traces of requests to serving systems, generate, replay, batch and serve them");
-  command.footer(footer());
+  command.footer(requests_footer());
   command.require_subcommand(1);
   add_requests_info(command);
   add_requests_check(command);

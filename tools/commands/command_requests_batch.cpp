@@ -17,7 +17,7 @@
 namespace kvsim::tools {
 namespace {
 
-struct Options : OutputOptions {
+struct RequestsBatchOptions : OutputOptions {
   std::string file{};
   RequestOptions reading{};
   ServedOptions served{};
@@ -36,7 +36,7 @@ std::vector<serving::Batching> possible_methods(const requests::RequestTrace& tr
   return out;
 }
 
-analysis::BatchGrid grid_of(const Options& options) {
+analysis::BatchGrid grid_of(const RequestsBatchOptions& options) {
   analysis::BatchGrid grid;
   grid.served = parse_served(options.served);
   if (!options.method.empty()) {
@@ -54,7 +54,7 @@ analysis::BatchGrid grid_of(const Options& options) {
   return grid;
 }
 
-void run(const Options& options) {
+void run_requests_batch(const RequestsBatchOptions& options) {
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   analysis::BatchGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
@@ -96,7 +96,7 @@ Methods:
   grouped   in groups of one common prefix, which is computed once (BatchLLM)
 Shared reads: steps read blocks that sequences have in common once for all of them (Hydragen).
 )");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RequestsBatchOptions>();
   command.add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input").required();
   add_served_options(command, options->served);
   command
@@ -116,7 +116,7 @@ Shared reads: steps read blocks that sequences have in common once for all of th
   add_output_options(command, *options);
   command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_requests_batch(*options); });
 }
 
 }  // namespace kvsim::tools

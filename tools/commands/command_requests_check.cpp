@@ -12,7 +12,7 @@
 namespace kvsim::tools {
 namespace {
 
-struct Options {
+struct RequestsCheckOptions {
   std::vector<std::string> files{};
   RequestOptions reading{};
   std::uint64_t most = 20;
@@ -37,7 +37,7 @@ void write_verdict(std::ostream& out, const std::string& file, const requests::R
     out << "  and " << check.bad_lines - check.first.size() << " more\n";
 }
 
-void run(const Options& options) {
+void run_requests_check(const RequestsCheckOptions& options) {
   std::size_t bad = 0;
   for (const std::string& file : options.files) {
     Progress progress;
@@ -66,7 +66,7 @@ void add_requests_check(Command requests) {
   kvsim requests check mine.jsonl
   kvsim requests check *.jsonl.gz && echo all sound
 )");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RequestsCheckOptions>();
   command.add_option("FILE", options->files, "Traces of requests, gzip or not").required();
   add_request_options(command, options->reading);
   command.add_option("--most", options->most, "Bad lines to list of each trace")
@@ -74,7 +74,7 @@ void add_requests_check(Command requests) {
       .capture_default_str()
       .type_name("N");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_requests_check(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -17,7 +17,7 @@
 namespace kvsim::tools {
 namespace {
 
-struct Options : OutputOptions {
+struct RequestsCompressionOptions : OutputOptions {
   std::string file{}, memory{}, rate = "1";
   std::vector<std::string> policies{}, budgets{}, answers{};
   RequestOptions reading{};
@@ -44,7 +44,7 @@ analysis::Records read_answers(const std::vector<std::string>& files) {
   return out;
 }
 
-analysis::CompressionGrid grid_of(const Options& options) {
+analysis::CompressionGrid grid_of(const RequestsCompressionOptions& options) {
   analysis::CompressionGrid grid;
   analysis::ServingGrid& serving = grid.serving;
   serving.served = parse_served(options.served);
@@ -65,7 +65,7 @@ analysis::CompressionGrid grid_of(const Options& options) {
   return grid;
 }
 
-void run(const Options& options) {
+void run_requests_compression(const RequestsCompressionOptions& options) {
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   const analysis::CompressionGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
@@ -101,7 +101,7 @@ void add_requests_compression(Command requests) {
   kvsim requests compression traces/sample/requests/mooncake_conversation.jsonl.gz --limit 2000 --model llama-3.1-8b --machine h100-sxm --rate 0.5 --policy snapkv --policy keydiff --policy 'full+kivi(bits=2)' --budget 25%
   kvsim requests compression mine.jsonl --model llama-3.1-8b --machine h100-sxm --memory 16GiB,48GiB --policy snapkv --budget 25% --answers answers.csv -o page.md
 )");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RequestsCompressionOptions>();
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
     return command.add_option(name, value, help).type_name(type);
   };
@@ -140,7 +140,7 @@ void add_requests_compression(Command requests) {
   add_output_options(command, *options);
   command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_requests_compression(*options); });
 }
 
 }  // namespace kvsim::tools

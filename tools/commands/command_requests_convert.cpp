@@ -14,13 +14,13 @@
 namespace kvsim::tools {
 namespace {
 
-struct Options {
+struct RequestsConvertOptions {
   std::string file{}, to{}, output{};
   RequestOptions reading{};
   bool sort = false, overwrite = false, quiet = false;
 };
 
-void run(const Options& options) {
+void run_requests_convert(const RequestsConvertOptions& options) {
   refuse_requests_output(options.output, options.overwrite);
   requests::ReadOptions reading = read_options(options.reading);
   reading.sort = options.sort;
@@ -39,7 +39,7 @@ void add_requests_convert(Command requests) {
   kvsim requests convert sessions.jsonl --to bailian --block-tokens 16 -o turns.jsonl
   kvsim requests convert mixed.jsonl --sort -o sorted.jsonl
 )");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RequestsConvertOptions>();
   command.add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input").required();
   add_request_options(command, options->reading);
   add_written_format(command, options->to);
@@ -49,7 +49,7 @@ void add_requests_convert(Command requests) {
       .type_name("FILE");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
   command.add_flag("-q,--quiet", options->quiet, "No progress and no notes");
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_requests_convert(*options); });
 }
 
 }  // namespace kvsim::tools

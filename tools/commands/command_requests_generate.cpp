@@ -15,7 +15,7 @@
 namespace kvsim::tools {
 namespace {
 
-struct Options {
+struct RequestsGenerateOptions {
   requests::GenerateOptions generated{};
   std::uint64_t block_tokens = 512;
   std::string mix = "chat=0.6,document=0.3,agent=0.1", shape{}, arrivals = "poisson", turns = "waiting";
@@ -23,7 +23,7 @@ struct Options {
   bool overwrite = false, quiet = false;
 };
 
-std::string footer() {
+std::string requests_generate_footer() {
   std::string text = R"(Examples:
   kvsim requests generate -o synthetic.jsonl.gz
   kvsim requests generate --requests 20000 --rate 5 --mix agent=1 --arrivals bursty --to bailian -o agents.jsonl.gz
@@ -56,7 +56,7 @@ void refuse_with_like(Command command) {
                   "The other trace says it: only ids and lengths are new.");
 }
 
-requests::RequestTrace made(Command command, Options& options) {
+requests::RequestTrace made(Command command, RequestsGenerateOptions& options) {
   if (!options.like.empty()) {
     refuse_with_like(command);
     return requests::like_requests(read_shown(options.like, {}, options.quiet), options.generated.seed);
@@ -71,7 +71,7 @@ requests::RequestTrace made(Command command, Options& options) {
   return requests::generate_requests(generated);
 }
 
-void run(Command command, Options& options) {
+void run_requests_generate(Command command, RequestsGenerateOptions& options) {
   refuse_requests_output(options.output, options.overwrite);
   write_shown(made(command, options), options.output, options.to, options.overwrite, options.quiet);
 }
@@ -81,8 +81,8 @@ void run(Command command, Options& options) {
 void add_requests_generate(Command requests) {
   Command command = requests.add_subcommand(
       "generate", "Make a trace: conversations, documents with questions, agents, or the sharing of another");
-  command.footer(footer());
-  const auto options = std::make_shared<Options>();
+  command.footer(requests_generate_footer());
+  const auto options = std::make_shared<RequestsGenerateOptions>();
   requests::GenerateOptions& generated = options->generated;
   command.add_option("--requests", generated.requests, "How many")
       .check(whole_number())
@@ -130,7 +130,7 @@ void add_requests_generate(Command requests) {
   group_options(command, "Traffic",
                 {"--requests", "--rate", "--block-tokens", "--seed", "--mix", "--arrivals", "--turns",
                  "--shape", "--like"});
-  command.callback([command, options] { run(command, *options); });
+  command.callback([command, options] { run_requests_generate(command, *options); });
 }
 
 }  // namespace kvsim::tools

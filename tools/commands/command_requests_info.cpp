@@ -10,13 +10,13 @@
 namespace kvsim::tools {
 namespace {
 
-struct Options : OutputOptions {
+struct RequestsInfoOptions : OutputOptions {
   std::vector<std::string> files{};
   RequestOptions reading{};
   bool quiet = false;
 };
 
-void run(const Options& options) {
+void run_requests_info(const RequestsInfoOptions& options) {
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   std::vector<NamedRequests> traces;
   for (const std::string& file : options.files) {
@@ -45,12 +45,12 @@ void add_requests_info(Command requests) {
   kvsim requests info a.jsonl.gz b.jsonl.gz --format csv
   kvsim requests info mine.jsonl --block-tokens 16 --generated inferred
 )");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RequestsInfoOptions>();
   command.add_option("FILE", options->files, "Traces of requests, gzip or not; -: standard input").required();
   add_request_options(command, options->reading);
   add_output_options(command, *options);
   command.add_flag("-q,--quiet", options->quiet, "No progress");
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_requests_info(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -23,7 +23,7 @@ using prefix::FoundTokens;
 
 constexpr std::uint64_t kMostEach = 10'000'000;  ///< rows of --each
 
-struct Options : OutputOptions {
+struct RequestsReplayOptions : OutputOptions {
   std::string file{};
   RequestOptions reading{};
   CacheOptions cache{};
@@ -53,7 +53,7 @@ std::string usual_capacities(const requests::RequestTrace& trace) {
   return std::to_string(least) + ".." + std::to_string(std::max(tokens, least)) + ":x2";
 }
 
-std::vector<std::pair<std::string, analysis::Value>> settings_of(const Options& options,
+std::vector<std::pair<std::string, analysis::Value>> settings_of(const RequestsReplayOptions& options,
                                                                  std::optional<double> token_bytes) {
   const auto text = [](const std::string& value) {
     return value.empty() ? analysis::Value() : analysis::Value(value);
@@ -93,7 +93,7 @@ std::vector<std::string> notes_of(const HitGrid& grid, const requests::RequestTr
   return notes;
 }
 
-void run(const Options& options) {
+void run_requests_replay(const RequestsReplayOptions& options) {
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   HitGrid grid;
   grid.policies = parse_replacements(options.policies);
@@ -151,7 +151,7 @@ void add_requests_replay(Command requests) {
   kvsim requests replay mine.jsonl --model llama-3.1-8b --machine h100-sxm --capacity 16GiB..1TiB:x2 --policy lru,gdsf,opt
   kvsim requests replay mine.jsonl --model llama-3.1-8b --stored 'full+kivi(bits=2)' --capacity 64GiB --by depth
 )");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RequestsReplayOptions>();
   command.add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input").required();
   command
       .add_option("--policy", options->policies,
@@ -201,7 +201,7 @@ void add_requests_replay(Command requests) {
   add_output_options(command, *options);
   command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_requests_replay(*options); });
 }
 
 }  // namespace kvsim::tools

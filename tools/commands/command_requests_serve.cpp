@@ -24,7 +24,7 @@ namespace {
 
 using analysis::ServingGrid;
 
-struct Options : OutputOptions {
+struct RequestsServeOptions : OutputOptions {
   std::string file{};
   RequestOptions reading{};
   ServedOptions served{};
@@ -48,7 +48,7 @@ std::vector<std::optional<policy::Part>> parse_policies(const std::vector<std::s
   return out;
 }
 
-ServingGrid grid_of(const Options& options) {
+ServingGrid grid_of(const RequestsServeOptions& options) {
   ServingGrid grid;
   grid.served = parse_served(options.served);
   grid.memories = parse_memories(options.memory, grid.served, options.step_tokens);
@@ -65,7 +65,7 @@ ServingGrid grid_of(const Options& options) {
     grid.host_policies = parse_policies(options.host_policies);
   }
   if (options.preemption != "recompute" && options.preemption != "swap")
-    usage_error("unknown preemption " + kvsim::quoted(options.preemption), "--preemption",
+    usage_error("unknown preemption " + in_quotes(options.preemption), "--preemption",
                 "Say recompute or swap.");
   grid.engine.preemption =
       options.preemption == "swap" ? serving::Preemption::swap : serving::Preemption::recompute;
@@ -84,7 +84,7 @@ ServingGrid grid_of(const Options& options) {
 }
 
 std::vector<std::pair<std::string, analysis::Value>> settings_of(const ServingGrid& grid,
-                                                                 const Options& options) {
+                                                                 const RequestsServeOptions& options) {
   return {{"model", grid.served.model.name},
           {"machine", grid.served.machine.name},
           {"tensor_parallel", grid.served.serving.tensor_parallel},
@@ -100,7 +100,7 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const ServingGr
           {"file", options.file}};
 }
 
-void run(const Options& options) {
+void run_requests_serve(const RequestsServeOptions& options) {
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   ServingGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
@@ -134,7 +134,7 @@ void run(const Options& options) {
   output.commit(document);
 }
 
-void add_engine_options(Command command, Options& options) {
+void add_engine_options(Command command, RequestsServeOptions& options) {
   const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
     return command.add_option(name, value, help).capture_default_str().type_name(type).group("Engine");
   };
@@ -152,7 +152,7 @@ void add_engine_options(Command command, Options& options) {
   add("--page-bytes", options.page, "Of the pages of page_groups", "BYTES");
 }
 
-void add_question_options(Command command, Options& options) {
+void add_question_options(Command command, RequestsServeOptions& options) {
   command.add_option("FILE", options.file, "Trace of requests, gzip or not; -: standard input").required();
   add_served_options(command, options.served);
   command
@@ -219,14 +219,14 @@ void add_requests_serve(Command requests) {
   kvsim requests serve azure_code.csv --model llama-3.1-8b --machine a100-80-sxm --allocator static,paged,page_groups,buddy
   kvsim requests serve mine.jsonl --model llama-3.1-70b --machine h100-sxm --tensor-parallel 4 --replicas 4 --routing random,hashed,longest_prefix
 )");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RequestsServeOptions>();
   add_question_options(command, *options);
   add_engine_options(command, *options);
   add_request_options(command, options->reading);
   add_output_options(command, *options);
   command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_requests_serve(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -28,7 +28,7 @@ using analysis::TierGrid;
 constexpr std::uint64_t kStepTokens = 2048;
 constexpr std::size_t kMostPlans = 10'000;
 
-struct Options : OutputOptions {
+struct RequestsTiersOptions : OutputOptions {
   std::string file{};
   RequestOptions reading{};
   TierOptions tiers{};
@@ -54,7 +54,7 @@ std::vector<std::optional<TierCache>> caches(const std::string& sizes, const std
 }
 
 /// Every device with every host and every SSD. Without policies of their own the tiers of a plan share one.
-std::vector<analysis::TierPlan> plans_of(const Options& options, const TierStorage& storage,
+std::vector<analysis::TierPlan> plans_of(const RequestsTiersOptions& options, const TierStorage& storage,
                                          const serving::ServedModel& served, std::uint32_t block_tokens) {
   const std::string device =
       options.device.empty() ? std::to_string(usual_memory(served, kStepTokens)) + "B" : options.device;
@@ -77,7 +77,7 @@ std::vector<analysis::TierPlan> plans_of(const Options& options, const TierStora
   return out;
 }
 
-void run(const Options& options) {
+void run_requests_tiers(const RequestsTiersOptions& options) {
   FormattedOutput output(chosen_format(options), options.output, options.overwrite);
   const serving::ServedModel served = tier_served(options.tiers, options.model, options.machine);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
@@ -140,7 +140,7 @@ void add_requests_tiers(Command requests) {
   kvsim requests tiers mine.jsonl --model llama-3.1-8b --machine a100-80-sxm --host 200GiB --ssd 2TiB --ssd-link 7GB/s,100us --policy lru,slru
   kvsim requests tiers mine.jsonl --model llama-3.1-8b --machine a100-80-sxm --host 200GiB --host-kv cachegen --host-sent 95%
 )");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RequestsTiersOptions>();
   const auto add = [&](const char* name, auto& value, const char* help) {
     return command.add_option(name, value, help).allow_extra_args(false).type_name("LIST");
   };
@@ -164,7 +164,7 @@ void add_requests_tiers(Command requests) {
   add_output_options(command, *options);
   command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
-  command.callback([options] { run(*options); });
+  command.callback([options] { run_requests_tiers(*options); });
 }
 
 }  // namespace kvsim::tools

@@ -24,14 +24,14 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kStudyExamples = R"(Examples:
   kvsim study needles.json -o needles
   kvsim study needles.json -o needles --resume
   mpirun -n 4 kvsim study needles.json -o needles
   kvsim config reference
 )";
 
-struct Options {
+struct StudyOptions {
   std::string file, folder, model;
   bool resume = false, overwrite = false, dry_run = false, print_config = false, quiet = false;
   unsigned threads = 0;
@@ -46,7 +46,7 @@ std::string about(double seconds) {
 }
 
 /// Numbers of traces, tasks and cells, and estimates of memory and time.
-void print_estimate(const Options& options, const analysis::StudyPlan& plan) {
+void print_estimate(const StudyOptions& options, const analysis::StudyPlan& plan) {
   const analysis::StudySize size = analysis::size_of(plan);
   for (const std::string& problem : size.unreadable) note(problem);
   front_end().results() << "traces   " << plan.traces.size() << " (to capture " << size.to_capture
@@ -77,7 +77,7 @@ void print_estimate(const Options& options, const analysis::StudyPlan& plan) {
                         << (plan.config.report ? " for tables and report\n" : " for tables\n");
 }
 
-void print_config(const Options& options, const analysis::StudyPlan& plan) {
+void print_config(const StudyOptions& options, const analysis::StudyPlan& plan) {
   const std::size_t slash = options.file.rfind('/');
   const std::string home = slash == std::string::npos ? "" : options.file.substr(0, slash + 1);
   front_end().results() << analysis::readable_json(analysis::effective_study(plan, home));
@@ -112,7 +112,7 @@ void fail_for_problems(const analysis::StudyPlan& plan, const analysis::StudyOut
               plan.folder, "Put them right. " + analysis::how_to_go_on(plan));
 }
 
-analysis::RunOptions run_options(const Options& options, analysis::Ranks* ranks) {
+analysis::RunOptions run_options(const StudyOptions& options, analysis::Ranks* ranks) {
   return {.existing = options.resume      ? analysis::Existing::go_on
                       : options.overwrite ? analysis::Existing::start_anew
                                           : analysis::Existing::refuse,
@@ -122,7 +122,7 @@ analysis::RunOptions run_options(const Options& options, analysis::Ranks* ranks)
 }
 
 /// `ranks`: among which this is the first; null: it is alone.
-void run_whole_study(const Options& options, analysis::Ranks* ranks) {
+void run_whole_study(const StudyOptions& options, analysis::Ranks* ranks) {
   if (options.resume && options.overwrite)
     usage_error("cannot both be", "--resume, --overwrite", "Go on with a study, or start it anew.");
   require_study(options.file);
@@ -148,7 +148,7 @@ void run_whole_study(const Options& options, analysis::Ranks* ranks) {
 }
 
 /// Says nothing: rank 0 tells what goes wrong here, too.
-void help(const Options& options, analysis::Ranks& ranks) {
+void help(const StudyOptions& options, analysis::Ranks& ranks) {
   Progress progress;
   const std::shared_ptr<void> followed = front_end().follow(progress, "", true);
   const auto plan = [&] {
@@ -161,7 +161,7 @@ void help(const Options& options, analysis::Ranks& ranks) {
   if (code != 0) throw Error(static_cast<ErrorKind>(code), "");
 }
 
-void study(const Options& options) {
+void study(const StudyOptions& options) {
   analysis::Ranks* const ranks = front_end().ranks();
   if (ranks == nullptr) return run_whole_study(options, nullptr);
   if (ranks->rank() > 0) return help(options, *ranks);
@@ -173,8 +173,8 @@ void study(const Options& options) {
 void add_study_command(Command app) {
   Command command =
       app.add_subcommand("study", "Evaluate policies on many traces, with statistics, tables and a report");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kStudyExamples);
+  const auto options = std::make_shared<StudyOptions>();
   command.add_option("STUDY.json", options->file, "What to study (kvsim config reference)").required();
   command
       .add_option("-o,--output", options->folder,

@@ -25,7 +25,7 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kTraceExamples = R"(Examples:
   kvsim trace info run.h5
   kvsim trace show run.h5
   kvsim trace check run.h5 other.h5
@@ -206,7 +206,7 @@ void add_generate(Command trace) {
 void add_trace_command(Command app) {
   Command trace =
       app.add_subcommand("trace", "Look into traces, check and mark them, generate synthetic ones");
-  trace.footer(kExamples);
+  trace.footer(kTraceExamples);
   trace.require_subcommand(1);
   add_info(trace);
   add_show(trace);

@@ -17,7 +17,7 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kWorkloadExamples = R"(Examples:
   kvsim workload needle --context 1000 --count 8 --seed 1 -o prompts.jsonl
   kvsim workload needle-multi-key --facts 8 --context 2000 --count 24 -o prompts.jsonl
   kvsim workload needle --context 1000 --chat --tokenizer ~/models/SmolLM2-135M-Instruct -o prompts.jsonl
@@ -26,14 +26,14 @@ constexpr const char* kExamples = R"(Examples:
 Kinds:
 )";
 
-struct Options {
+struct WorkloadOptions {
   std::string kind, style = "pairs", tokenizer_dir = "traces/sample/model", text_file, output;
   bool overwrite = false, chat = false;
   workload::WorkloadOptions workload;
 };
 
-std::string footer() {
-  std::string text = kExamples;
+std::string workload_footer() {
+  std::string text = kWorkloadExamples;
   for (const workload::Kind& kind : workload::kinds()) {
     std::string name = kind.name;
     name.resize(20, ' ');
@@ -99,7 +99,7 @@ void refuse_unused(Command command, const workload::Kind& kind) {
   }
 }
 
-void run_workload_command(Command command, Options& options) {
+void run_workload_command(Command command, WorkloadOptions& options) {
   const workload::Kind& kind = workload::kind_named(options.kind);
   refuse_unused(command, kind);
   options.workload.task.style = workload::style_of_name(options.style, "--style");
@@ -129,8 +129,8 @@ void run_workload_command(Command command, Options& options) {
 
 void add_workload_command(Command app) {
   Command command = app.add_subcommand("workload", "Make prompts with answers, of a given length");
-  command.footer(footer());
-  const auto options = std::make_shared<Options>();
+  command.footer(workload_footer());
+  const auto options = std::make_shared<WorkloadOptions>();
   workload::WorkloadOptions& workload = options->workload;
   command.add_option("KIND", options->kind, "What is to be done: see the kinds").required();
   command

@@ -14,7 +14,7 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kRunCommandExamples = R"(Examples:
   kvsim capture --model DIR --prompt question.txt --max-new-tokens 32 -o run.h5
   kvsim replay run.h5 --policy all --budget 10%,25%,50%
   kvsim study study.json -o results
@@ -31,7 +31,7 @@ void run_command(std::span<const std::string> arguments) {
       "kvsim",
       "Offline study of KV cache policies: record a run of a language model once, then ask what any "
       "eviction\npolicy at any budget would have lost.",
-      kExamples, version_text);
+      kRunCommandExamples, version_text);
   const Command app = line.root();
   app.require_subcommand(1);
   add_capture_command(app);

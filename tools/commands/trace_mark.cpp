@@ -24,7 +24,7 @@ namespace {
 
 using workload::Role;
 
-constexpr const char* kExamples = R"x(Examples:
+constexpr const char* kTraceMarkExamples = R"x(Examples:
   kvsim trace mark run.h5 --evidence "The code of the red safe is 4721." -o marked.h5
   kvsim trace mark run.h5 --context 1:900 --question 900:931 --evidence 120:135,300 -o marked.h5
   kvsim trace mark run.h5 --evidence text:4721 --occurrence 2 -o marked.h5
@@ -33,7 +33,7 @@ constexpr const char* kExamples = R"x(Examples:
 
 constexpr std::array kRoles{Role::context, Role::question, Role::evidence};
 
-struct Options {
+struct TraceMarkOptions {
   std::string file, output, occurrence;
   std::array<std::vector<std::string>, kRoles.size()> said;  ///< by kRoles
   std::vector<std::string> cleared;
@@ -49,7 +49,7 @@ std::optional<std::uint64_t> chosen_occurrence(const std::string& text) {
   return std::stoul(text);
 }
 
-void mark(const Options& options) {
+void mark(const TraceMarkOptions& options) {
   const std::optional<std::uint64_t> occurrence = chosen_occurrence(options.occurrence);
   require_ending(options.output, analysis::Format::h5);
   refuse_output(options.output, options.overwrite);
@@ -90,8 +90,8 @@ void add_mark(Command trace) {
   Command command = trace.add_subcommand(
       "mark",
       "Copies a trace and marks in the copy which of the prompt's tokens are evidence, context, question");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kTraceMarkExamples);
+  const auto options = std::make_shared<TraceMarkOptions>();
   command.add_option("TRACE", options->file, "Trace; it stays as it is").required();
   command.add_option("-o,--output", options->output, "Trace to write").required();
   command.add_flag("--overwrite", options->overwrite, "Replace an existing file");

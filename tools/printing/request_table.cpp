@@ -166,7 +166,7 @@ void write_one(std::ostream& out, const NamedRequests& trace) {
              " requests continue another");
   std::string categories;
   for (const auto& [name, count] : summary.categories)
-    categories += (categories.empty() ? "" : ", ") + quoted(name) + " " + std::to_string(count);
+    categories += (categories.empty() ? "" : ", ") + in_quotes(name) + " " + std::to_string(count);
   if (!categories.empty()) line(out, "categories", categories);
   if (!summary.sharing) return;
   const prefix::Sharing& sharing = *summary.sharing;

@@ -17,14 +17,14 @@ CacheCapacity capacity_of(const std::string& item, const std::string& option, st
                           std::optional<double> token_bytes) {
   const bool bytes = item.ends_with('B');
   if (bytes && !token_bytes)
-    usage_error(quoted(item) + " is in bytes", option, "Say the --model whose keys and values they hold.");
+    usage_error(in_quotes(item) + " is in bytes", option, "Say the --model whose keys and values they hold.");
   const std::uint64_t asked = bytes ? parse_bytes(item, option) : parse_tokens(item, option);
   const double tokens = bytes ? static_cast<double>(asked) / *token_bytes : static_cast<double>(asked);
-  if (tokens >= 0x1p63) usage_error(quoted(item) + " is more than can be counted", option);
+  if (tokens >= 0x1p63) usage_error(in_quotes(item) + " is more than can be counted", option);
   CacheCapacity out;
   out.blocks = static_cast<std::uint64_t>(tokens) / block_tokens;
   if (out.blocks == 0)
-    usage_error(quoted(item) + " holds no block of " + std::to_string(block_tokens) + " tokens", option);
+    usage_error(in_quotes(item) + " holds no block of " + std::to_string(block_tokens) + " tokens", option);
   out.tokens = out.blocks * block_tokens;
   if (bytes)
     out.bytes = asked;
@@ -39,7 +39,7 @@ std::vector<CacheCapacity> parse_capacities(const std::string& text, const std::
                                             std::uint32_t block_tokens, std::optional<double> token_bytes) {
   constexpr std::size_t kMost = 1000;
   std::vector<std::string> items;
-  for (const std::string& item : comma_list(text)) append_values(items, item, option + " " + quoted(item));
+  for (const std::string& item : comma_list(text)) append_values(items, item, option + " " + in_quotes(item));
   if (items.size() > kMost)
     usage_error(std::to_string(items.size()) + " capacities are more than " + std::to_string(kMost), option);
   std::vector<CacheCapacity> out;

@@ -21,14 +21,14 @@ std::pair<std::string, std::string_view> assignment(std::string_view text, const
                                                     const char* example) {
   const std::size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size())
-    usage_error("is not NAME=VALUE", option + " " + quoted(text),
+    usage_error("is not NAME=VALUE", option + " " + in_quotes(text),
                 std::string("Say it like ") + example + ".");
   return {std::string(text.substr(0, equals)), text.substr(equals + 1)};
 }
 
 [[noreturn]] void unknown(const std::string& what, std::string_view name, const std::string& option,
                           const std::vector<std::string>& known) {
-  usage_error("unknown " + what + " " + quoted(name), option, suggestion(name, known));
+  usage_error("unknown " + what + " " + in_quotes(name), option, suggestion(name, known));
 }
 
 /// "weights=50%" "cache=80%" "cache-ssd=20%".
@@ -46,7 +46,7 @@ void parse_shares(const std::vector<std::string>& texts, cost::Offload& offload)
     if (std::find(named.begin(), named.end(), name) != named.end())
       usage_error("is given twice", "--offload " + name);
     *shares[static_cast<std::size_t>(found - known.begin())].second =
-        parse_share(value, "--offload " + quoted(text));
+        parse_share(value, "--offload " + in_quotes(text));
     named.push_back(name);
   }
   for (const auto& [host, ssd, name] : {std::tuple{offload.weights.host, offload.weights.ssd, "weights"},
@@ -93,7 +93,7 @@ std::uint64_t parse_element_bits(const std::string& text) {
       {"kivi4", "kivi(bits=4)"}};
   for (const auto& [name, representation] : kRepresentations)
     if (text == name)
-      usage_error(quoted(text) + " is how a policy stores what it keeps", "--kv",
+      usage_error(in_quotes(text) + " is how a policy stores what it keeps", "--kv",
                   "Say it with the policy: --policy 'full+" + representation + "'.");
   return choice<std::uint64_t>(text, "--kv", {{"fp16", 16}, {"bf16", 16}, {"fp32", 32}});
 }
@@ -111,7 +111,7 @@ double parse_seconds(std::string_view text, const std::string& where) {
     if (value && *value > 0 && std::isfinite(*value)) return *value * unit.seconds;
     break;
   }
-  usage_error(quoted(text) + " is no time above zero", where, "Say it like 2s, 50ms or 800us.");
+  usage_error(in_quotes(text) + " is no time above zero", where, "Say it like 2s, 50ms or 800us.");
 }
 
 double parse_share(std::string_view text, const std::string& where) {
@@ -124,9 +124,9 @@ double parse_share(std::string_view text, const std::string& where) {
 
 std::uint64_t parse_count(std::string_view text, const std::string& where, const std::string& hint) {
   const bool whole = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-  if (!whole) usage_error(quoted(text) + " is no whole number", where, hint);
+  if (!whole) usage_error(in_quotes(text) + " is no whole number", where, hint);
   const std::optional<std::uint64_t> value = number_of<std::uint64_t>(text);
-  if (!value) usage_error(quoted(text) + " does not fit 64 bits", where, hint);
+  if (!value) usage_error(in_quotes(text) + " does not fit 64 bits", where, hint);
   if (*value == 0) usage_error("must be at least 1", where, hint);
   return *value;
 }
@@ -137,7 +137,7 @@ SweepAxis parse_axis(std::string_view text) {
   if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end()) unknown("axis", name, "--sweep", kAxes);
   SweepAxis axis{name, {}};
   for (const std::string& item : comma_list(list))
-    append_values(axis.values, item, "--sweep " + quoted(text));
+    append_values(axis.values, item, "--sweep " + in_quotes(text));
   return axis;
 }
 

@@ -83,7 +83,7 @@ void require_study(const std::string& path) {
 void require_prompt_file(const std::string& path) {
   if (path == "-" || exists(path)) return;
   const bool text = path.find_first_of(" ?!\n") != std::string::npos;
-  input_error("there is no such file", "--prompt " + kvsim::quoted(path),
+  input_error("there is no such file", "--prompt " + in_quotes(path),
               text ? "--prompt takes a file with the text: printf '%s' '...' > question.txt, then --prompt "
                      "question.txt"
                    : "--prompt takes a file with the text.");
@@ -95,7 +95,7 @@ void require_checkpoint(const std::string& path) {
   const std::vector<cost::Model>& known = cost::known_models();
   const bool named =
       std::any_of(known.begin(), known.end(), [&](const cost::Model& m) { return m.name == path; });
-  input_error("is neither a folder nor a GGUF file", "--model " + kvsim::quoted(path),
+  input_error("is neither a folder nor a GGUF file", "--model " + in_quotes(path),
               named ? "kvsim cost knows this model's sizes; to run it, name the folder of its checkpoint."
                     : "Name a folder with config.json, safetensors and a tokenizer, or a GGUF file.");
 }

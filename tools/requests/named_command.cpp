@@ -21,7 +21,7 @@ Command named_command(Command root, const std::vector<std::string>& names) {
     for (const Command below : found.subcommands())
       if (below.name() == name) next = below;
     if (!next)
-      usage_error("unknown command " + kvsim::quoted(name), found.full_name(),
+      usage_error("unknown command " + in_quotes(name), found.full_name(),
                   suggestion(name, command_names(found)));
     found = *next;
   }

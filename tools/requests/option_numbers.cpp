@@ -11,7 +11,7 @@ namespace kvsim::tools {
 Check whole_number() {
   const auto complaint = [](const std::string& text) -> std::string {
     if (number_of<std::uint64_t>(text)) return {};
-    return kvsim::quoted(text) + " is not a whole number from 0 to " + std::to_string(UINT64_MAX);
+    return in_quotes(text) + " is not a whole number from 0 to " + std::to_string(UINT64_MAX);
   };
   return {complaint};
 }
@@ -19,7 +19,7 @@ Check whole_number() {
 Check token_count() {
   const auto convert = [](std::string& text) -> std::string {
     const std::optional<std::uint64_t> tokens = tokens_of(text);
-    if (!tokens) return kvsim::quoted(text) + " is no number of tokens; one is 8192, 8K (8 * 1024) or 1M";
+    if (!tokens) return in_quotes(text) + " is no number of tokens; one is 8192, 8K (8 * 1024) or 1M";
     text = std::to_string(*tokens);
     return {};
   };
@@ -30,7 +30,7 @@ Check byte_count() {
   const auto convert = [](std::string& text) -> std::string {
     const double bytes = bytes_of(text).value_or(0);
     if (!(bytes >= 1 && bytes < 0x1p63))
-      return kvsim::quoted(text) +
+      return in_quotes(text) +
              " is no size in bytes; one is 512MiB, 80GiB (2^30 bytes) or 80GB (10^9 bytes)";
     text = std::to_string(static_cast<std::uint64_t>(bytes));
     return {};

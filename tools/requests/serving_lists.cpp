@@ -24,7 +24,7 @@ std::vector<double> parse_rates(const std::string& text) {
   for (const std::string& item : comma_list(text)) {
     const std::optional<double> rate = number_of<double>(item);
     if (!rate || !(*rate > 0))
-      usage_error(kvsim::quoted(item) + " is no number above zero", "--rate", "Say it like 0.5,1,2.");
+      usage_error(in_quotes(item) + " is no number above zero", "--rate", "Say it like 0.5,1,2.");
     out.push_back(*rate);
   }
   return out;

@@ -33,11 +33,11 @@ cost::Link parse_link(const std::string& text, const std::string& option) {
   const std::string hint = "Say its rate and its latency, like 25GB/s,6us.";
   const std::vector<std::string> parts = comma_list(text);
   if (parts.size() > 2 || !parts.front().ends_with("/s"))
-    usage_error(kvsim::quoted(text) + " is no link", option, hint);
+    usage_error(in_quotes(text) + " is no link", option, hint);
   const std::optional<double> rate =
       bytes_of(std::string_view(parts.front()).substr(0, parts.front().size() - 2));
   if (!rate || !(*rate >= 1) || !std::isfinite(*rate))
-    usage_error(kvsim::quoted(parts.front()) + " is no rate", option, hint);
+    usage_error(in_quotes(parts.front()) + " is no rate", option, hint);
   return {.bandwidth = *rate, .latency = parts.size() == 2 ? parse_seconds(parts[1], option) : 0};
 }
 
@@ -50,11 +50,11 @@ policy::Composition whole_prompt(const std::string& kind, const std::string& opt
   if (!preset && registry.find_policy(policy::Kind::representation, name) == nullptr) {
     std::vector<std::string> known = registry.names(policy::Kind::representation);
     known.insert(known.end(), {"fp16", "bf16", "fp32"});
-    usage_error("unknown representation " + kvsim::quoted(name), option, suggestion(name, known));
+    usage_error("unknown representation " + in_quotes(name), option, suggestion(name, known));
   }
   policy::Composition out = policy::parse_composition(preset ? kind : "full+" + kind, registry);
   if (out.eviction.spec->name != "full" || !out.representation || out.selection)
-    usage_error(kvsim::quoted(kind) + " is more than a representation", option,
+    usage_error(in_quotes(kind) + " is more than a representation", option,
                 "A tier stores whole prompts: kvsim policy list names representations.");
   return out;
 }

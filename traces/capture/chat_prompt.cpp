@@ -98,7 +98,7 @@ void apply_chat(std::vector<WorkloadItem>& items, const std::string& model, bool
     const model::ChatTemplate chat = model::load_chat_template(model);
     for (WorkloadItem& item : items) {
       if (!item.chat.empty())
-        usage_error(quoted(item.id) + " went through a chat template when it was made", "--chat",
+        usage_error(in_quotes(item.id) + " went through a chat template when it was made", "--chat",
                     "Leave --chat out.");
       put_into_chat(item, chat);
     }
@@ -113,7 +113,7 @@ void apply_chat(std::vector<WorkloadItem>& items, const std::string& model, bool
                                       return !item.chat.empty() && item.chat != known;
                                     });
   if (foreign != items.end())
-    notes.push_back(quoted(foreign->id) + " went through a chat template that is not the one of " + model);
+    notes.push_back(in_quotes(foreign->id) + " went through a chat template that is not the one of " + model);
 }
 
 std::string doubled_begin_note(const std::vector<WorkloadItem>& items, const model::Tokenizer& tokenizer) {
@@ -124,7 +124,7 @@ std::string doubled_begin_note(const std::vector<WorkloadItem>& items, const mod
     return item.chat.empty() && item.ids.empty() && item.prompt.starts_with(begin);
   });
   if (doubled == items.end()) return {};
-  return "the text of " + quoted(doubled->id) + " begins with " + begin +
+  return "the text of " + in_quotes(doubled->id) + " begins with " + begin +
          ", which the tokenizer puts before every text: the model reads it twice. Leave it out of the text.";
 }
 

@@ -22,7 +22,7 @@ std::vector<std::int32_t> parse_words(std::string_view text, std::uint64_t vocab
     if (ids.size() == kMaxIds) input_error("more than 16777216 tokens", where);
     const auto id = number_of<std::uint64_t>(word);
     if (!id) {
-      input_error(quoted(word) + " is not a token id", place,
+      input_error(in_quotes(word) + " is not a token id", place,
                   "Expected a JSON array of ids, or ids separated by white space.");
     }
     if (*id >= vocab_size) {

@@ -100,7 +100,7 @@ void for_each_line(std::string_view text, const std::string& path, Visit visit) 
     usage_error(path + " holds " + std::to_string(known.size()) + " prompts", "--item",
                 known.empty() ? "" : "Name one of them, such as " + known.front() + ".");
   }
-  usage_error("no prompt of " + path + " is called " + quoted(id), "--item", suggestion(id, known));
+  usage_error("no prompt of " + path + " is called " + in_quotes(id), "--item", suggestion(id, known));
 }
 
 }  // namespace

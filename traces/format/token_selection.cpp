@@ -22,7 +22,7 @@ std::uint64_t token_number(std::string_view text, const std::string& said, const
   const char* const end = text.data() + text.size();
   const auto [rest, failure] = std::from_chars(text.data(), end, value);
   if (failure != std::errc() || rest != end)
-    usage_error(quoted(said) + " names no tokens", where,
+    usage_error(in_quotes(said) + " names no tokens", where,
                 "Expected numbers and ranges such as 120:135,300. For text put text: before it.");
   return value;
 }
@@ -113,19 +113,19 @@ std::vector<std::uint64_t> spelling_tokens(const Header& header, const std::stri
                                            const std::string& where) {
   if (text.empty()) usage_error("the text is empty", where);
   if (header.text_offset.empty())
-    usage_error("the trace stores no text to find " + quoted(text) + " in", where,
+    usage_error("the trace stores no text to find " + in_quotes(text) + " in", where,
                 "Say token numbers, such as 120:135,300.");
   const std::vector<std::vector<std::uint64_t>> found = occurrences(header, text);
   if (found.empty())
-    usage_error(quoted(text) + " is not in the prompt", where,
+    usage_error(in_quotes(text) + " is not in the prompt", where,
                 "It is compared byte by byte: white space and ends of lines count.");
   if (found.size() > 1 && !occurrence) {
-    usage_error(quoted(text) + " is in the prompt " + times(found.size()) + ", first at tokens " +
+    usage_error(in_quotes(text) + " is in the prompt " + times(found.size()) + ", first at tokens " +
                     std::to_string(found[0].front()) + " and " + std::to_string(found[1].front()),
                 where, "Say more of it, or add --occurrence N, or --occurrence all.");
   }
   if (found.size() > 1 && *occurrence > found.size())
-    usage_error(quoted(text) + " is in the prompt " + times(found.size()), "--occurrence");
+    usage_error(in_quotes(text) + " is in the prompt " + times(found.size()), "--occurrence");
   if (found.size() == 1) return found.front();
   if (*occurrence != kEveryOccurrence) return found[*occurrence - 1];
   std::vector<std::uint64_t> all;

@@ -162,7 +162,7 @@ class Gguf::Reader {
                       std::to_string(most) + " are allowed",
                   path_);
     }
-    if (names.contains(name)) input_error(what + " " + quoted(name) + " occurs twice", path_);
+    if (names.contains(name)) input_error(what + " " + in_quotes(name) + " occurs twice", path_);
     return std::string(name);
   }
 
@@ -201,7 +201,7 @@ Gguf::Gguf(std::span<const std::byte> file, const std::string& path) : path_(pat
 void Gguf::read_metadata(Reader& reader, std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::string key = reader.name("key", kMaxKeyBytes, values_),
-                      what = "the value of key " + quoted(key);
+                      what = "the value of key " + in_quotes(key);
     Value value;
     value.type = reader.number<std::uint32_t>(what);
     value.is_array = value.type == kArray;
@@ -242,7 +242,7 @@ void Gguf::read_tensors(Reader& reader, std::uint64_t count, std::span<const std
     input_error(std::to_string(alignment) + " is no multiple of 8 up to 1048576", where("general.alignment"));
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::string name = reader.name("tensor name", kMaxNameBytes, tensors_),
-                      what = "tensor " + quoted(name);
+                      what = "tensor " + in_quotes(name);
     const std::string place = path_ + " " + what;
     GgufTensor tensor;
     const auto rank = reader.number<std::uint32_t>(what);
@@ -273,7 +273,7 @@ void Gguf::read_tensors(Reader& reader, std::uint64_t count, std::span<const std
   const std::span<const std::byte> data = file.subspan(base);
   std::uint64_t expected = 0;
   for (const Place& place : places) {
-    const std::string where = path_ + " tensor " + quoted(place.name);
+    const std::string where = path_ + " tensor " + in_quotes(place.name);
     if (place.begin != expected) {
       input_error((place.begin % alignment != 0 ? "is not aligned"
                    : place.begin < expected     ? "overlaps the tensor before it"
@@ -301,12 +301,12 @@ std::vector<std::string> Gguf::keys() const {
 }
 
 std::string Gguf::where(std::string_view key) const {
-  return path_ + " key " + quoted(key);
+  return path_ + " key " + in_quotes(key);
 }
 
 const Gguf::Value& Gguf::value(std::string_view key) const {
   const auto found = values_.find(key);
-  if (found == values_.end()) input_error("the key " + quoted(key) + " is missing", path_);
+  if (found == values_.end()) input_error("the key " + in_quotes(key) + " is missing", path_);
   return found->second;
 }
 
@@ -370,7 +370,7 @@ std::vector<double> Gguf::numbers(std::string_view key) const {
 
 const GgufTensor& Gguf::tensor(std::string_view name) const {
   const auto found = tensors_.find(name);
-  if (found == tensors_.end()) input_error("tensor " + quoted(name) + " is missing", path_);
+  if (found == tensors_.end()) input_error("tensor " + in_quotes(name) + " is missing", path_);
   return found->second;
 }
 

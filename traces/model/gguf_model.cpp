@@ -33,14 +33,14 @@ std::string checked_architecture(const Gguf& file) {
   for (const std::string& one : known)
     if (one == name) return name;
   const std::string near = suggestion(name, known);
-  input_error("architecture " + quoted(name) + " is not supported", file.where(kArchitecture),
+  input_error("architecture " + in_quotes(name) + " is not supported", file.where(kArchitecture),
               "Supported: llama, phi3, qwen2, qwen3." + (near.starts_with("Did") ? " " + near : ""));
 }
 
 /// Throws Error(input) for a file that is no whole model.
 void check_kind(const Gguf& file) {
   const std::string_view type = file.text_or("general.type", "model");
-  if (type != "model") input_error("is " + quoted(type) + ", not a model", file.where("general.type"));
+  if (type != "model") input_error("is " + in_quotes(type) + ", not a model", file.where("general.type"));
   if (file.integer_or("split.count", 1) > 1)
     input_error("is one part of a model in several files", file.where("split.count"),
                 "Join them: llama-gguf-split --merge FIRST OUTPUT.");
@@ -88,7 +88,7 @@ class Fields {
 /// A tensor of F32 as numbers for config.json.
 json::array divisors(const Gguf& file, const char* name) {
   const GgufTensor& tensor = file.tensor(name);
-  if (tensor.type->name != "F32") input_error("is not of type F32", file.path() + " tensor " + quoted(name));
+  if (tensor.type->name != "F32") input_error("is not of type F32", file.path() + " tensor " + in_quotes(name));
   json::array values;
   for (std::size_t at = 0; at < tensor.data.size(); at += sizeof(float)) {
     float value;
@@ -130,7 +130,7 @@ void read_scaling(const Gguf& file, Fields& fields, json::object& config) {
       scaling["beta_slow"] = fields.number_or("rope.scaling.yarn_beta_slow", 1);
     }
     fields.require(type == "linear" || type == "yarn", "rope.scaling.type",
-                   quoted(type) + " is not supported");
+                   in_quotes(type) + " is not supported");
   }
   if (!scaling.empty()) config["rope_scaling"] = std::move(scaling);
 }
@@ -213,7 +213,7 @@ std::string checkpoint_name(const Gguf& file, const std::string& name, bool fuse
     if (theirs == name) return std::string(ours);
   const LayerPart split = layer_part(name);
   if (split.layer.empty())
-    input_error("kvsim does not know this tensor", file.path() + " tensor " + quoted(name));
+    input_error("kvsim does not know this tensor", file.path() + " tensor " + in_quotes(name));
   std::string part(split.part);
   for (const auto& [theirs, ours] : kOfLayer)
     if (theirs == split.part) part = ours;
@@ -226,7 +226,7 @@ std::string checkpoint_name(const Gguf& file, const std::string& name, bool fuse
 StoredTensor stored(const Gguf& file, const std::string& name, const GgufTensor& tensor,
                     std::uint64_t interleaved, std::vector<std::unique_ptr<std::byte[]>>& owned) {
   const GgufType& type = *tensor.type;
-  const std::string where = file.path() + " tensor " + quoted(name);
+  const std::string where = file.path() + " tensor " + in_quotes(name);
   if (!can_widen(type)) {
     input_error("type " + std::string(type.name) + " is not supported", where,
                 "kvsim reads F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K.");

@@ -102,7 +102,7 @@ void refuse_to_run(const JsonObject& config, const ModelConfig& model) {
   refuse_if_present(config, "quantization_config", "quantised checkpoints are not supported");
   const std::string activation = config.text_or("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
-    input_error("activation " + quoted(activation) + " is not supported, only silu",
+    input_error("activation " + in_quotes(activation) + " is not supported, only silu",
                 config.path("hidden_act"), kElsewhere);
   if (model.head_dim % 2 != 0) input_error("head_dim must be even for rotary embedding", config.where());
 }
@@ -121,7 +121,7 @@ const Family& checked_family(const JsonObject& config, Purpose purpose) {
   const char* alike = purpose == Purpose::run
                           ? ""
                           : " If its layers are those of one of these, say so in a copy of the file.";
-  input_error("model type " + quoted(type) + " is not supported", config.path("model_type"),
+  input_error("model type " + in_quotes(type) + " is not supported", config.path("model_type"),
               "Supported: " + list + (near.starts_with("Did") ? ". " + near : ".") + alike);
 }
 

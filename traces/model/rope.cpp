@@ -44,7 +44,7 @@ void check_type(const std::string& type, const JsonObject& scaling, const RopeCo
   if (std::find(known.begin(), known.end(), type) != known.end()) return;
   std::string list;
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-  input_error("rope type " + quoted(type) + " is not supported for " + context.model_type, scaling.where(),
+  input_error("rope type " + in_quotes(type) + " is not supported for " + context.model_type, scaling.where(),
               "Supported: " + list + ".");
 }
 

@@ -1,7 +1,5 @@
 #include "traces/model/safetensors.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -52,7 +50,7 @@ std::uint64_t dtype_bits(const std::string& dtype, const std::string& where) {
   for (const DtypeBits& known : kDtypes) {
     if (known.name == dtype) return known.bits;
   }
-  input_error("unknown dtype " + quoted(dtype), where, "kvsim reads F32, F16 and BF16 checkpoints.");
+  input_error("unknown dtype " + in_quotes(dtype), where, "kvsim reads F32, F16 and BF16 checkpoints.");
 }
 
 /// Bytes of a tensor. Throws Error(input) when the size overflows or is not a whole number of bytes.
@@ -74,12 +72,12 @@ struct Entry {
 
 Entry parse_entry(const std::string& name, const json::value& value, std::uint64_t buffer_bytes,
                   const std::string& path) {
-  const std::string where = path + " tensor " + quoted(name);
+  const std::string where = path + " tensor " + in_quotes(name);
   if (name.size() > kMaxNameBytes) input_error("a tensor name is longer than 512 bytes", path);
   const JsonObject object(value, where);
   for (const auto& member : object.raw()) {
     if (member.key() != "dtype" && member.key() != "shape" && member.key() != "data_offsets")
-      input_error("unexpected member " + quoted(member.key()), where);
+      input_error("unexpected member " + in_quotes(member.key()), where);
   }
   Entry entry;
   entry.name = name;
@@ -106,7 +104,7 @@ void check_metadata(const json::value& value, const std::string& path) {
   const JsonObject metadata(value, path + " __metadata__");
   for (const auto& member : metadata.raw()) {
     if (!member.value().is_string())
-      input_error(quoted(member.key()) + " must be a string", metadata.where());
+      input_error(in_quotes(member.key()) + " must be a string", metadata.where());
   }
 }
 
@@ -140,7 +138,7 @@ void check_tiling(std::vector<Entry>& entries, std::uint64_t buffer_bytes, const
       input_error(
           std::string(entry.begin < expected ? "overlaps the tensor before it" : "leaves a hole before it") +
               " (begins at " + std::to_string(entry.begin) + ", expected " + std::to_string(expected) + ")",
-          path + " tensor " + quoted(entry.name));
+          path + " tensor " + in_quotes(entry.name));
     }
     expected = entry.end;
   }
@@ -158,13 +156,9 @@ void check_shard_name(const std::string& name, const std::string& where) {
   const bool plain = name.size() > kSuffix.size() && name.ends_with(kSuffix) && name.size() <= 255 &&
                      name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
   if (!plain) {
-    input_error(quoted(name) + " is not a plain file name ending in .safetensors", where,
+    input_error(in_quotes(name) + " is not a plain file name ending in .safetensors", where,
                 "Shards must lie beside the index.");
   }
-}
-
-bool exists(const std::string& path) {
-  return ::access(path.c_str(), F_OK) == 0;
 }
 
 }  // namespace
@@ -179,7 +173,7 @@ Elem tensor_elem(const StoredTensor& tensor, const std::string& name) {
   if (tensor.dtype == "F32") return Elem::f32;
   if (tensor.dtype == "F16") return Elem::f16;
   if (tensor.dtype == "BF16") return Elem::bf16;
-  input_error("dtype " + tensor.dtype + " is not supported", tensor.file + " tensor " + quoted(name),
+  input_error("dtype " + tensor.dtype + " is not supported", tensor.file + " tensor " + in_quotes(name),
               "kvsim reads F32, F16 and BF16 checkpoints; quantised ones must be converted first.");
 }
 
@@ -219,9 +213,9 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path), is_gguf_(is_gguf(
     GgufFile gguf(path);
     tensors_ = gguf_tensors(gguf.content, owned_);
     files_.push_back(std::move(gguf.file));
-  } else if (exists(path + "/" + kIndexName)) {
+  } else if (file_exists(path + "/" + kIndexName)) {
     open_sharded();
-  } else if (exists(path + "/" + kSingleName)) {
+  } else if (file_exists(path + "/" + kSingleName)) {
     open_single();
   } else {
     input_error(std::string("neither ") + kSingleName + " nor " + kIndexName + " found", path,
@@ -245,7 +239,7 @@ void Checkpoint::open_sharded() {
   for (const auto& member : weight_map.raw()) {
     const std::string name(member.key());
     const std::string shard = weight_map.text(name);
-    check_shard_name(shard, weight_map.path(quoted(name)));
+    check_shard_name(shard, weight_map.path(in_quotes(name)));
     wanted[shard].push_back(name);
   }
   if (wanted.empty()) input_error("weight_map is empty", path);
@@ -258,11 +252,11 @@ void Checkpoint::open_sharded() {
     for (const auto& [name, tensor] : found) {
       const auto [earlier, fresh] = home.emplace(name, tensor.file);
       if (!fresh)
-        input_error("tensor " + quoted(name) + " is in " + earlier->second + " and in " + tensor.file, path);
+        input_error("tensor " + in_quotes(name) + " is in " + earlier->second + " and in " + tensor.file, path);
     }
     for (const std::string& name : names) {
       auto node = found.extract(name);
-      if (node.empty()) input_error(quoted(name) + " is not in " + shard, path);
+      if (node.empty()) input_error(in_quotes(name) + " is not in " + shard, path);
       tensors_.insert(std::move(node));
     }
     for (const auto& [name, tensor] : found) unmapped_.push_back(name);
@@ -272,7 +266,7 @@ void Checkpoint::open_sharded() {
 const StoredTensor& Checkpoint::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
-    input_error("tensor " + quoted(name) + " is missing from the checkpoint", path_);
+    input_error("tensor " + in_quotes(name) + " is missing from the checkpoint", path_);
   return found->second;
 }
 

@@ -31,7 +31,7 @@ void check_left_out(const JsonObject& object, const char* field) {
     for (const char* part : {"lm_head", "embed", "norm", "vision", "visual", "multi_modal"})
       apart |= text.find(part) != std::string::npos;
     if (!apart)
-      input_error("only some matrices are quantised: not " + quoted(text), object.path(field), kByHand);
+      input_error("only some matrices are quantised: not " + in_quotes(text), object.path(field), kByHand);
   }
 }
 
@@ -76,7 +76,7 @@ StoredWeights read_compressed_tensors(const JsonObject& object) {
   if (strategy == "group") {
     stored.inputs = group_size(weights, "group_size", 0);
   } else if (strategy != "channel") {
-    input_error("strategy " + quoted(strategy) + " is not supported, only tensor, channel and group",
+    input_error("strategy " + in_quotes(strategy) + " is not supported, only tensor, channel and group",
                 weights.path("strategy"), kByHand);
   }
   return stored;
@@ -115,7 +115,7 @@ StoredWeights read_stored_weights(const JsonObject& config) {
   } else if (method == "compressed-tensors") {
     stored = read_compressed_tensors(object);
   } else {
-    input_error("weights quantised by " + quoted(method) + " are not supported", object.path("quant_method"),
+    input_error("weights quantised by " + in_quotes(method) + " are not supported", object.path("quant_method"),
                 std::string("Supported: awq, bitsandbytes, compressed-tensors, fp8, gptq. ") + kByHand);
   }
   stored.method = method;

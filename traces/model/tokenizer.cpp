@@ -1,7 +1,5 @@
 #include "traces/model/tokenizer.hpp"
 
-#include <unistd.h>
-
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
@@ -15,10 +13,6 @@ namespace {
 
 constexpr const char* kJsonFile = "/tokenizer.json";
 constexpr const char* kSentencePieceFile = "/tokenizer.model";
-
-bool exists(const std::string& path) {
-  return ::access(path.c_str(), F_OK) == 0;
-}
 
 std::string digest(std::string_view text) {
   Sha256 sha;
@@ -56,7 +50,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
 
 bool has_tokenizer(const std::string& model) {
   if (is_gguf(model)) return has_gguf_tokenizer(GgufFile(model).content);
-  return exists(model + kJsonFile) || exists(model + kSentencePieceFile);
+  return file_exists(model + kJsonFile) || file_exists(model + kSentencePieceFile);
 }
 
 Tokenizer load_tokenizer(const std::string& model) {
@@ -69,7 +63,7 @@ Tokenizer load_tokenizer(const std::string& model) {
   if (!has_tokenizer(model))
     input_error("no tokenizer.json and no tokenizer.model beside the checkpoint", model, kRemedy);
   const std::string path = model + kJsonFile;
-  if (!exists(path)) return open_sentencepiece(model + kSentencePieceFile);
+  if (!file_exists(path)) return open_sentencepiece(model + kSentencePieceFile);
   return parse_tokenizer_json(read_regular_file(path, kMaxTokenizerBytes), path);
 }
 

@@ -56,7 +56,7 @@ class Loader {
     const StoredTensor& tensor = checkpoint_.tensor(name);
     if (tensor.shape != shape) {
       input_error("shape " + shape_text(tensor.shape) + ", but config.json asks for " + shape_text(shape),
-                  tensor.file + " tensor " + quoted(name));
+                  tensor.file + " tensor " + in_quotes(name));
     }
     taken_.insert(name);
     return tensor;
@@ -117,12 +117,12 @@ void check_unused(const Checkpoint& checkpoint, const ModelConfig& config, const
     if (name.starts_with("model.layers."))
       input_error("a " + config.model_type + " model of " + std::to_string(config.n_layers) +
                       " layers has no such tensor",
-                  tensor.file + " tensor " + quoted(name),
+                  tensor.file + " tensor " + in_quotes(name),
                   "config.json and the checkpoint do not belong together, or the model is of another kind.");
-    notes.push_back("tensor " + quoted(name) + " is not used");
+    notes.push_back("tensor " + in_quotes(name) + " is not used");
   }
   for (const std::string& name : checkpoint.unmapped())
-    notes.push_back("tensor " + quoted(name) + " is not in the index and not used");
+    notes.push_back("tensor " + in_quotes(name) + " is not in the index and not used");
 }
 
 }  // namespace

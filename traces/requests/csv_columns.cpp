@@ -36,11 +36,11 @@ void CsvColumns::read_header(std::string_view line, const std::string& where) {
     int place = -1;
     for (std::size_t i = 0; i < fields_.size(); ++i) {
       if (fields_[i] != column.name) continue;
-      if (place >= 0) input_error("the column " + quoted(column.name) + " is there twice", where);
+      if (place >= 0) input_error("the column " + in_quotes(column.name) + " is there twice", where);
       place = static_cast<int>(i);
     }
     if (place < 0 && column.required)
-      input_error("has no column " + quoted(column.name), where,
+      input_error("has no column " + in_quotes(column.name), where,
                   suggestion(column.name, {fields_.begin(), fields_.end()}));
     places_.push_back(place);
   }

@@ -34,7 +34,7 @@ class CsvColumns {
   T number(std::size_t column, const std::string& where) const {
     const auto value = number_of<T>(text(column));
     if (!value)
-      input_error(std::string(wanted_[column].name) + " is " + quoted(text(column)) +
+      input_error(std::string(wanted_[column].name) + " is " + in_quotes(text(column)) +
                       (std::is_integral_v<T> ? ", no whole number from 0" : ", no number"),
                   where);
     return *value;

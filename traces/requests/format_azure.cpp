@@ -9,8 +9,6 @@
 namespace kvsim::requests {
 namespace {
 
-enum : std::size_t { kTime, kPrompt, kGenerated };
-
 /// Seconds since 1970 of "2024-05-10 00:00:00.009930+00:00", whose fraction and zone may be left out.
 std::optional<double> seconds_of(std::string_view text) {
   constexpr std::string_view kForm = "0000-00-00 00:00:00";
@@ -39,15 +37,17 @@ std::optional<double> seconds_of(std::string_view text) {
   return days * 86400 + part(11, 2) * 3600 + part(14, 2) * 60 + part(17, 2) + fraction;
 }
 
-class Reader : public CsvReader {
+class AzureReader : public CsvReader {
  public:
-  Reader() : CsvReader({{"TIMESTAMP"}, {"ContextTokens"}, {"GeneratedTokens"}}) {}
+  enum Column : std::size_t { kTime, kPrompt, kGenerated };
+
+  AzureReader() : CsvReader({{"TIMESTAMP"}, {"ContextTokens"}, {"GeneratedTokens"}}) {}
 
  protected:
   void read_row(const CsvColumns& row, const std::string& where, TraceBuilder& out) override {
     const std::optional<double> time = seconds_of(row.text(kTime));
     if (!time)
-      input_error("TIMESTAMP is " + quoted(row.text(kTime)) + ", no time like 2024-05-10 00:00:00.009930",
+      input_error("TIMESTAMP is " + in_quotes(row.text(kTime)) + ", no time like 2024-05-10 00:00:00.009930",
                   where);
     out.add({.time_s = *time}, row.number<std::uint64_t>(kPrompt, where),
             row.number<std::uint64_t>(kGenerated, where), nullptr);
@@ -64,7 +64,7 @@ LineFormat azure_format() {
           [](const auto& names) {
             return has_names(names, {"TIMESTAMP", "ContextTokens"});
           },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<Reader>(); }};
+      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<AzureReader>(); }};
 }
 
 }  // namespace kvsim::requests

@@ -9,10 +9,10 @@
 namespace kvsim::requests {
 namespace {
 
-enum : std::size_t { kChat, kParent, kTime, kPrompt, kGenerated, kType, kTurn, kIds, kBlock, kDelay };
-
-class Reader : public LineReader {
+class BailianReader : public LineReader {
  public:
+  enum Column : std::size_t { kChat, kParent, kTime, kPrompt, kGenerated, kType, kTurn, kIds, kBlock, kDelay };
+
   void read(std::string_view line, TraceBuilder& out) override {
     fields_.parse(line, [&] { return out.where(); });
     if (fields_.has(kBlock)) out.declare_block_tokens(fields_.whole(kBlock));
@@ -44,11 +44,11 @@ class Reader : public LineReader {
  private:
   void refuse_second(const std::string& chat, const TraceBuilder& out) const {
     if (chats_.contains(chat))
-      input_error("the chat_id " + quoted(chat) + " occurs a second time", out.where(),
+      input_error("the chat_id " + in_quotes(chat) + " occurs a second time", out.where(),
                   "A chat_id names one request; turns of a conversation follow parent_chat_id.");
     if (const auto child = missing_.find(chat); child != missing_.end())
       input_error(
-          "the request " + quoted(chat) + " stands behind one that continues it (" + child->second + ")",
+          "the request " + in_quotes(chat) + " stands behind one that continues it (" + child->second + ")",
           out.where(), "Parents come before their children.");
   }
 
@@ -89,7 +89,7 @@ LineFormat bailian_format() {
           [](const auto& names) {
             return has_names(names, {"chat_id", "input_length"});
           },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<Reader>(); }};
+      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<BailianReader>(); }};
 }
 
 }  // namespace kvsim::requests

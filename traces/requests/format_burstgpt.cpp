@@ -5,11 +5,11 @@
 namespace kvsim::requests {
 namespace {
 
-enum : std::size_t { kTime, kPrompt, kGenerated, kSession, kLog };
-
-class Reader : public CsvReader {
+class BurstgptReader : public CsvReader {
  public:
-  Reader()
+  enum Column : std::size_t { kTime, kPrompt, kGenerated, kSession, kLog };
+
+  BurstgptReader()
       : CsvReader({{"Timestamp"},
                    {"Request tokens"},
                    {"Response tokens"},
@@ -47,7 +47,7 @@ LineFormat burstgpt_format() {
           [](const auto& names) {
             return has_names(names, {"Timestamp", "Request tokens"});
           },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<Reader>(); }};
+      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<BurstgptReader>(); }};
 }
 
 }  // namespace kvsim::requests

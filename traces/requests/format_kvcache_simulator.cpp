@@ -7,10 +7,10 @@
 namespace kvsim::requests {
 namespace {
 
-enum : std::size_t { kBlock, kPrompt, kGenerated, kIds, kWeights };
-
-class Reader : public LineReader {
+class KvcacheSimulatorReader : public LineReader {
  public:
+  enum Column : std::size_t { kBlock, kPrompt, kGenerated, kIds, kWeights };
+
   void read(std::string_view line, TraceBuilder& out) override {
     fields_.parse(line, [&] { return out.where(); });
     if (fields_.has(kBlock)) out.declare_block_tokens(fields_.whole(kBlock));
@@ -51,7 +51,7 @@ LineFormat kvcache_simulator_format() {
           [](const auto& names) {
             return has_names(names, {"hash_ids", "input_length"}) && !has_names(names, {"timestamp"});
           },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<Reader>(); }};
+      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<KvcacheSimulatorReader>(); }};
 }
 
 }  // namespace kvsim::requests

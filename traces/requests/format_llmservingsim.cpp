@@ -19,9 +19,9 @@ constexpr double kMostNanoseconds = 1e18;
 
 using Tokens = std::vector<std::uint64_t>;
 
-class Reader : public LineReader {
+class LlmservingsimReader : public LineReader {
  public:
-  explicit Reader(const ReadOptions& options) : tail_(options.tail.value_or(Tail::missing)) {}
+  explicit LlmservingsimReader(const ReadOptions& options) : tail_(options.tail.value_or(Tail::missing)) {}
 
   void read(std::string_view line, TraceBuilder& out) override {
     const boost::json::value value = parse_strict_json(line, out.where(), kMaxValues);
@@ -51,8 +51,8 @@ class Reader : public LineReader {
     std::vector<std::string> names;
     for (const auto& member : object.raw()) names.emplace_back(member.key().data(), member.key().size());
     const std::vector<std::string> near = nearest(field, names, 1);
-    input_error("has no field " + quoted(field), object.where(),
-                near.empty() ? "" : "Is " + quoted(near.front()) + " meant?");
+    input_error("has no field " + in_quotes(field), object.where(),
+                near.empty() ? "" : "Is " + in_quotes(near.front()) + " meant?");
   }
 
   static std::string name_of(const boost::json::value& value, const TraceBuilder& out) {
@@ -97,7 +97,7 @@ class Reader : public LineReader {
     for (const boost::json::value& token : call.array(field))
       out.push_back(json_integer(token, call.path(field), 0, UINT32_MAX));
     if (out.size() != count)
-      input_error("has " + std::to_string(out.size()) + " ids in " + quoted(field) + " for " +
+      input_error("has " + std::to_string(out.size()) + " ids in " + in_quotes(field) + " for " +
                       std::to_string(count) + " tokens",
                   call.where());
     return true;
@@ -121,7 +121,7 @@ LineFormat llmservingsim_format() {
                 return has_names(names, {"input_toks"}) || has_names(names, {"sub_requests"});
               },
           .reader = [](const ReadOptions& options) -> std::unique_ptr<LineReader> {
-            return std::make_unique<Reader>(options);
+            return std::make_unique<LlmservingsimReader>(options);
           }};
 }
 

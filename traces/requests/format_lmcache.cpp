@@ -9,10 +9,10 @@
 namespace kvsim::requests {
 namespace {
 
-enum : std::size_t { kTime, kTokens, kChunk, kHashes, kModel };
-
-class Reader : public LineReader {
+class LmcacheReader : public LineReader {
  public:
+  enum Column : std::size_t { kTime, kTokens, kChunk, kHashes, kModel };
+
   void read(std::string_view line, TraceBuilder& out) override {
     fields_.parse(line, [&] { return out.where(); });
     if (fields_.has(kChunk))
@@ -58,7 +58,7 @@ LineFormat lmcache_format() {
           [](const auto& names) {
             return has_names(names, {"timestamp", "chunk_hashes"});
           },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<Reader>(); }};
+      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<LmcacheReader>(); }};
 }
 
 }  // namespace kvsim::requests

@@ -7,10 +7,10 @@
 namespace kvsim::requests {
 namespace {
 
-enum : std::size_t { kTime, kPrompt, kGenerated, kIds, kBlock, kSession };
-
-class Reader : public LineReader {
+class MooncakeReader : public LineReader {
  public:
+  enum Column : std::size_t { kTime, kPrompt, kGenerated, kIds, kBlock, kSession };
+
   void read(std::string_view line, TraceBuilder& out) override {
     fields_.parse(line, [&] { return out.where(); });
     if (fields_.has(kSession))
@@ -41,7 +41,7 @@ LineFormat mooncake_format() {
           [](const auto& names) {
             return has_names(names, {"timestamp", "input_length"});
           },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<Reader>(); }};
+      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<MooncakeReader>(); }};
 }
 
 }  // namespace kvsim::requests

@@ -4,11 +4,11 @@
 namespace kvsim::requests {
 namespace {
 
-enum : std::size_t { kTime, kPrompt, kGenerated };
-
-class Reader : public CsvReader {
+class VidurReader : public CsvReader {
  public:
-  Reader() : CsvReader({{"arrived_at"}, {"num_prefill_tokens"}, {"num_decode_tokens"}}) {}
+  enum Column : std::size_t { kTime, kPrompt, kGenerated };
+
+  VidurReader() : CsvReader({{"arrived_at"}, {"num_prefill_tokens"}, {"num_decode_tokens"}}) {}
 
  protected:
   void read_row(const CsvColumns& row, const std::string& where, TraceBuilder& out) override {
@@ -27,7 +27,7 @@ LineFormat vidur_format() {
           [](const auto& names) {
             return has_names(names, {"arrived_at", "num_prefill_tokens"});
           },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<Reader>(); }};
+      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<VidurReader>(); }};
 }
 
 }  // namespace kvsim::requests

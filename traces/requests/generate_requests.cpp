@@ -255,10 +255,10 @@ ParamValues parse_shape(std::string_view text) {
     const auto found = std::find_if(shape_params().begin(), shape_params().end(),
                                     [&](const ParamSpec& param) { return param.name == name; });
     if (equals == std::string::npos || found == shape_params().end())
-      usage_error("unknown setting " + quoted(name), "--shape",
+      usage_error("unknown setting " + in_quotes(name), "--shape",
                   suggestion(name, param_names(shape_params())));
     if (std::find(named.begin(), named.end(), name) != named.end())
-      usage_error("says " + quoted(name) + " twice", "--shape");
+      usage_error("says " + in_quotes(name) + " twice", "--shape");
     named.push_back(name);
     out.entries[static_cast<std::size_t>(found - shape_params().begin())] =
         parse_value(*found, trimmed(std::string_view(item).substr(equals + 1)), "--shape");
@@ -275,9 +275,9 @@ Mix parse_mix(std::string_view text) {
     const std::string name(trimmed(std::string_view(item).substr(0, equals)));
     const auto found = std::find(names.begin(), names.end(), name);
     if (equals == std::string::npos || found == names.end())
-      usage_error("unknown kind of session " + quoted(name), "--mix", suggestion(name, names));
+      usage_error("unknown kind of session " + in_quotes(name), "--mix", suggestion(name, names));
     double& share = *shares[found - names.begin()];
-    if (share > 0) usage_error("says " + quoted(name) + " twice", "--mix");
+    if (share > 0) usage_error("says " + in_quotes(name) + " twice", "--mix");
     share = parse_value({.name = name, .type = ParamType::share},
                         trimmed(std::string_view(item).substr(equals + 1)), "--mix")
                 .number;

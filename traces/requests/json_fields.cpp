@@ -73,7 +73,7 @@ struct Handler : Limits {
     return false;
   }
   bool wrong(json::error_code& ec) {
-    return fail("the field " + quoted(fields[current].name) + " is not " + wanted(fields[current].kind), ec);
+    return fail("the field " + in_quotes(fields[current].name) + " is not " + wanted(fields[current].kind), ec);
   }
   /// Whether a value that begins now is one of a wanted field, or of its list.
   bool here() const { return current != kNoField && depth == (in_list ? 2U : 1U); }
@@ -121,7 +121,7 @@ struct Handler : Limits {
       if (fields[i].name == key) current = i;
     text.clear();
     if (current == kNoField) return true;
-    if (seen[current]) return fail("the name " + quoted(fields[current].name) + " occurs twice", ec);
+    if (seen[current]) return fail("the name " + in_quotes(fields[current].name) + " occurs twice", ec);
     seen[current] = true;
     return true;
   }
@@ -311,8 +311,8 @@ void JsonFields::refuse(std::string_view line, const std::string& where) const {
     if (!fields_[i].required || has(i)) continue;
     const std::vector<std::string> near = nearest(fields_[i].name, json_names(line), 1);
     input_error(
-        "has no field " + quoted(fields_[i].name), where,
-        near.empty() || near.front() == fields_[i].name ? "" : "Is " + quoted(near.front()) + " meant?");
+        "has no field " + in_quotes(fields_[i].name), where,
+        near.empty() || near.front() == fields_[i].name ? "" : "Is " + in_quotes(near.front()) + " meant?");
   }
   bug("refuses a line without a reason", where);
 }

@@ -35,7 +35,7 @@ std::vector<std::string> format_names() {
 const LineFormat& format_named(const std::string& name) {
   for (const LineFormat& format : formats())
     if (format.said.name == name) return format;
-  usage_error("unknown format " + quoted(name) + " of requests", {}, suggestion(name, format_names()));
+  usage_error("unknown format " + in_quotes(name) + " of requests", {}, suggestion(name, format_names()));
 }
 
 /// The names of a JSON line's members, or of the columns of a csv file.

@@ -12,7 +12,7 @@ namespace kvsim::requests {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 22;  ///< bytes of text that are compressed at a time
-constexpr double kMostSeconds = 0x1p31;               ///< up to which a double keeps microseconds as they are
+constexpr double kMostExactSeconds = 0x1p31;               ///< up to which a double keeps microseconds as they are
 
 bool any(const RequestTrace& trace, bool (*holds)(const Request&)) {
   return std::any_of(trace.requests.begin(), trace.requests.end(), holds);
@@ -25,7 +25,7 @@ void append_number(std::string& out, std::uint64_t number) {
 
 /// `seconds` times 10^places, without zeros at the end.
 void append_time(std::string& out, double seconds, int places) {
-  if (!(seconds >= 0 && seconds <= kMostSeconds))
+  if (!(seconds >= 0 && seconds <= kMostExactSeconds))
     usage_error("a time of " + std::to_string(seconds) + " seconds cannot be written to a microsecond");
   const auto micros = static_cast<std::uint64_t>(std::llround(seconds * 1e6));
   const std::uint64_t unit = places == 3 ? 1000 : 1000000;

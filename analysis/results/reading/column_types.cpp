@@ -55,13 +55,13 @@ void expect_columns(Records& records, const std::vector<ColumnInfo>& expected, c
     const auto found = std::find_if(records.columns.begin(), records.columns.end(),
                                     [&](const ColumnInfo& each) { return each.key == column.key; });
     if (found == records.columns.end())
-      input_error("has no column " + kvsim::quoted(column.key), where,
+      input_error("has no column " + in_quotes(column.key), where,
                   "Was it written by this version of kvsim?");
     *found = column;
     if (is_text_key(column.key)) continue;
     const auto at = static_cast<std::size_t>(found - records.columns.begin());
     if (const std::size_t row = misplaced_text(records, at); row < records.rows.size())
-      input_error(kvsim::quoted(text(records.rows[row][at])) + " is not a number",
+      input_error(in_quotes(text(records.rows[row][at])) + " is not a number",
                   where + ", row " + std::to_string(row + 1) + ", column " + column.key);
   }
 }

@@ -13,7 +13,6 @@
 namespace kvsim::analysis {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 1ULL << 30;
 constexpr std::size_t kMostColumns = 1000;
 
 /// Fields of one record after the other.
@@ -94,7 +93,7 @@ std::vector<std::string> names_of_columns(Scanner& scanner, const std::string& w
   std::set<std::string> seen;
   for (const std::string& key : keys) {
     if (key.empty()) input_error("a column without a name", where + ":1");
-    if (!seen.insert(key).second) input_error("two columns called " + quoted(key), where + ":1");
+    if (!seen.insert(key).second) input_error("two columns called " + in_quotes(key), where + ":1");
   }
   return keys;
 }
@@ -141,8 +140,8 @@ Records parse_csv(std::string_view text, const std::string& where) {
 }
 
 Records read_csv(const std::string& path, const std::vector<ColumnInfo>& expected) {
-  std::string text = read_file(path, kMostBytes);
-  if (is_gzip(text)) text = gunzipped(text, kMostBytes, path);
+  std::string text = read_file(path, kMostTableBytes);
+  if (is_gzip(text)) text = gunzipped(text, kMostTableBytes, path);
   Records out = parse_csv(text, path);
   expect_columns(out, expected, path);
   return out;

@@ -1,5 +1,6 @@
 #pragma once
 /// Tables of kvsim read back from csv files, as write_csv wrote them or as others edited them.
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -7,6 +8,9 @@
 #include "analysis/results/records.hpp"
 
 namespace kvsim::analysis {
+
+/// Of a table, packed or not.
+inline constexpr std::uint64_t kMostTableBytes = 1ULL << 30;
 
 /// RFC 4180 with LF or CRLF; an empty field is undefined. A column holds text if is_text_key() says so or
 /// some field is no number. An apostrophe before a text that begins as formulas do is write_csv's own.

@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMostBytes = 1ULL << 30;
-
 /// Results of `kvsim replay`, which no text format but json describes.
 void describe_rows(Records& records) {
   const std::vector<ColumnInfo> known = row_columns();
@@ -88,8 +86,8 @@ std::vector<NamedTable> read_study(const fs::path& folder) {
 std::vector<NamedTable> read_tables(const std::string& path) {
   std::error_code failed;
   if (fs::is_directory(path, failed)) return read_study(path);
-  std::string content = read_file(path, kMostBytes);
-  if (is_gzip(content)) content = gunzipped(content, kMostBytes, path);
+  std::string content = read_file(path, kMostTableBytes);
+  if (is_gzip(content)) content = gunzipped(content, kMostTableBytes, path);
   if (content.starts_with("\x89HDF")) return read_hdf5_tables(path);
   NamedTable table{"results", parse_results(content, path)};
   describe_rows(table.records);

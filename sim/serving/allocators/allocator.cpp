@@ -8,21 +8,21 @@
 namespace kvsim::serving {
 namespace {
 
-constexpr const char* kNames[] = {"static", "paged", "page_groups", "buddy"};
+constexpr const char* kAllocatorNames[] = {"static", "paged", "page_groups", "buddy"};
 
 }  // namespace
 
 const char* allocator_name(AllocatorKind kind) {
-  return kNames[static_cast<std::size_t>(kind)];
+  return kAllocatorNames[static_cast<std::size_t>(kind)];
 }
 
 std::vector<std::string> allocator_names() {
-  return {std::begin(kNames), std::end(kNames)};
+  return {std::begin(kAllocatorNames), std::end(kAllocatorNames)};
 }
 
 AllocatorKind parse_allocator(std::string_view name) {
-  for (std::size_t kind = 0; kind < std::size(kNames); ++kind)
-    if (name == kNames[kind]) return static_cast<AllocatorKind>(kind);
+  for (std::size_t kind = 0; kind < std::size(kAllocatorNames); ++kind)
+    if (name == kAllocatorNames[kind]) return static_cast<AllocatorKind>(kind);
   usage_error("unknown allocator \"" + std::string(name) + "\"", {}, suggestion(name, allocator_names()));
 }
 

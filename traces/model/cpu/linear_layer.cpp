@@ -15,7 +15,7 @@ constexpr std::size_t kVectors = kWideRegisters / 8;
 constexpr std::size_t kRows = 6;
 constexpr std::size_t kPanel = kVectors * kWide;
 constexpr std::size_t kDepth = 256;
-constexpr std::size_t kTokensPerTask = 256;
+constexpr std::size_t kTokensPerProduct = 256;
 // With fewer tokens than this, transposing a panel costs more than it saves.
 constexpr std::size_t kFewTokens = 8;
 // Number of outputs of a task, and of one pass over the input, in a product with few tokens.
@@ -84,11 +84,11 @@ void apply_panel(const Linear& linear, std::size_t first, std::size_t outputs, c
 }
 
 void apply_to_many(Workers& workers, const Linear& linear, const float* x, std::size_t n, float* y) {
-  const std::size_t token_tasks = tasks_of(n, kTokensPerTask), panels = tasks_of(linear.out, kPanel);
+  const std::size_t token_tasks = tasks_of(n, kTokensPerProduct), panels = tasks_of(linear.out, kPanel);
   workers.run(token_tasks * panels, [&](std::size_t task) {
-    const std::size_t first = task / token_tasks * kPanel, token = task % token_tasks * kTokensPerTask;
+    const std::size_t first = task / token_tasks * kPanel, token = task % token_tasks * kTokensPerProduct;
     const std::size_t outputs = std::min<std::size_t>(kPanel, linear.out - first);
-    const std::size_t tokens = std::min(kTokensPerTask, n - token);
+    const std::size_t tokens = std::min(kTokensPerProduct, n - token);
     const float* from = x + token * linear.in;
     float* to = y + token * linear.out + first;
     if (outputs == kPanel) return apply_panel(linear, first, outputs, from, tokens, to, linear.out);

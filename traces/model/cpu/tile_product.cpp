@@ -30,7 +30,7 @@ constexpr std::size_t kPanel = kColumns * kTileRows;
 // Number of steps of kTileInputs between two updates of y; a panel of that depth stays in the first level of
 // cache.
 constexpr std::size_t kSteps = 8;
-constexpr std::size_t kTokensPerTask = 512;
+constexpr std::size_t kTokensPerTileTask = 512;
 constexpr std::size_t kMostPanelsPerTask = 4;
 
 /// Aligned so that no row straddles two cache lines.
@@ -181,7 +181,7 @@ void apply_block(const Linear& linear, const SplitInput& input, std::size_t firs
   const std::size_t width = tasks_of(outputs, kPanel) * kPanel;
   thread_local std::vector<Tile> panel(kSteps * kColumns);
   // A tile holds 256 floats of sums.
-  thread_local std::vector<Tile> sum_tiles(kTokensPerTask * kMostPanelsPerTask * kPanel / (kTileWords / 2));
+  thread_local std::vector<Tile> sum_tiles(kTokensPerTileTask * kMostPanelsPerTask * kPanel / (kTileWords / 2));
   float* sums = reinterpret_cast<float*>(sum_tiles.data());
   for (std::size_t i = 0; i < n; ++i) {
     std::fill_n(sums + i * width, width, 0.0F);
@@ -221,12 +221,12 @@ void apply_linear_on_tiles(Workers& workers, const Linear& linear, const float* 
   // Input in cache should serve several panels, but a narrow product still needs several tasks.
   const std::size_t panels = tasks_of(linear.out, kPanel);
   const std::size_t outputs_per_task = std::clamp<std::size_t>(panels / 8, 1, kMostPanelsPerTask) * kPanel;
-  const std::size_t token_tasks = tasks_of(n, kTokensPerTask);
+  const std::size_t token_tasks = tasks_of(n, kTokensPerTileTask);
   workers.run(token_tasks * tasks_of(linear.out, outputs_per_task), [&](std::size_t task) {
     const std::size_t first = task / token_tasks * outputs_per_task;
-    const std::size_t token = task % token_tasks * kTokensPerTask;
+    const std::size_t token = task % token_tasks * kTokensPerTileTask;
     apply_block(linear, input, first, std::min(outputs_per_task, linear.out - first), token,
-                std::min(kTokensPerTask, n - token), y);
+                std::min(kTokensPerTileTask, n - token), y);
   });
 }
 

@@ -45,13 +45,13 @@ BytePairEncoder::BytePairEncoder(BytePairModel model, const std::string& where)
   if (!model_.unknown.empty()) {
     unknown_ = find(model_.unknown);
     if (unknown_ < 0)
-      input_error("the unknown token " + quoted(model_.unknown) + " is not in the vocabulary", where_);
+      input_error("the unknown token " + in_quotes(model_.unknown) + " is not in the vocabulary", where_);
   }
   for (std::size_t rank = 0; rank < model_.merges.size(); ++rank) {
     const auto token = [&](const std::string& text) {
       const std::int32_t found = find(text);
       if (found < 0)
-        input_error("merge " + std::to_string(rank) + ": " + quoted(text) + " is not in the vocabulary",
+        input_error("merge " + std::to_string(rank) + ": " + in_quotes(text) + " is not in the vocabulary",
                     where_);
       return found;
     };
@@ -92,7 +92,7 @@ std::vector<std::int32_t> BytePairEncoder::symbols_of(std::string_view piece) co
       pending = true;
     } else {
       const std::string name = length == 1 ? "byte " + std::to_string(static_cast<unsigned char>(piece[at]))
-                                           : quoted(std::string(symbol));
+                                           : in_quotes(std::string(symbol));
       input_error("the vocabulary has no token for " + name, where_, "Pass token ids with --tokens.");
     }
   }

@@ -74,7 +74,7 @@ json::object pre_tokenizer(const std::string& pre, const std::string& where) {
   if (pre == "default")
     for (const char* pattern : kDefaultPatterns) steps.push_back(split_by(pattern));
   if (steps.empty() && pre != "gpt-2")
-    input_error("the pre-tokenizer " + quoted(pre) + " is not supported", where,
+    input_error("the pre-tokenizer " + in_quotes(pre) + " is not supported", where,
                 "Known: smollm, llama-bpe, qwen2, default, gpt-2. Tokenize the prompt elsewhere and pass the "
                 "ids with --tokens.");
   const bool cuts = pre == "smollm" || pre == "gpt-2";
@@ -212,7 +212,7 @@ Tokenizer open_gguf_tokenizer(const Gguf& file) {
                        {"normalized", false}});
     if (type == kControl || type == kUnused) continue;
     if (!vocabulary.emplace(words.tokens[id], id).second)
-      input_error("two tokens are " + quoted(words.tokens[id]), file.where(kTokens));
+      input_error("two tokens are " + in_quotes(words.tokens[id]), file.where(kTokens));
   }
   if (kind == "llama")
     add_pieces(file, words, model, root);

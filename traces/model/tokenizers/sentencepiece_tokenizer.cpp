@@ -91,7 +91,7 @@ class SpecialFiles {
     const JsonObject list = config_->object("added_tokens_decoder");
     for (const auto& member : list.raw()) {
       const std::string_view key(member.key().data(), member.key().size());
-      const std::string where = list.where() + " " + quoted(std::string(key));
+      const std::string where = list.where() + " " + in_quotes(std::string(key));
       const auto id = number_of<std::uint64_t>(key);
       if (!id) input_error("expected a token id", where);
       put(texts, parse_token(member.value(), where, false), json::value(*id), where);
@@ -246,7 +246,7 @@ class SpecialTokens {
     }
     const auto piece = piece_ids_.find(text.token.content);
     if (piece == piece_ids_.end()) {
-      input_error("the special token " + quoted(text.token.content) + " has no id", path_,
+      input_error("the special token " + in_quotes(text.token.content) + " has no id", path_,
                   "added_tokens.json or tokenizer_config.json should give it one.");
     }
     text.token.id = piece->second;

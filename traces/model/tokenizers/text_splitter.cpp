@@ -213,7 +213,7 @@ TextSplitter::TextSplitter(std::vector<SplitStep> steps, const std::string& wher
       const std::string part = step.literal ? "" : ambiguous_part(step.pattern);
       if (!part.empty()) {
         input_error(
-            "the pattern " + quoted(step.pattern) + " uses " + part + ", which engines read differently",
+            "the pattern " + in_quotes(step.pattern) + " uses " + part + ", which engines read differently",
             where, "Tokenize the prompt elsewhere and pass the ids with --tokens.");
       }
       // Uses Oniguruma's lines: only \n ends a line, and ^ and $ match at the ends of every line.
@@ -221,7 +221,7 @@ TextSplitter::TextSplitter(std::vector<SplitStep> steps, const std::string& wher
       UErrorCode status = U_ZERO_ERROR;
       UParseError position{};
       pattern.reset(icu::RegexPattern::compile(from_utf8(step.pattern), flags, position, status));
-      require(status, "the pattern " + quoted(step.pattern) + " is not understood", where);
+      require(status, "the pattern " + in_quotes(step.pattern) + " is not understood", where);
     }
     icu::UnicodeString space = from_utf8(step.space), prefix = from_utf8(step.prefix);
     state_->steps.push_back({std::move(step), std::move(space), std::move(prefix), std::move(pattern)});
@@ -270,7 +270,7 @@ void TextSplitter::State::cut(const Step& step, Pieces& pieces) const {
       add(matcher->start(status), false);
       add(matcher->end(status), true);
     }
-    require(status, "the pattern " + quoted(step.what.pattern) + " failed on the text", where);
+    require(status, "the pattern " + in_quotes(step.what.pattern) + " failed on the text", where);
     add(piece.end, false);
   }
   pieces.ranges = std::move(ranges);

@@ -47,7 +47,7 @@ void parse_vocabulary(const JsonObject& vocab, BytePairModel& out) {
   std::unordered_set<std::int32_t> ids;
   for (const auto& member : vocab.raw()) {
     const std::string token(member.key());
-    const std::int32_t id = token_id(member.value(), vocab.where() + " " + quoted(token));
+    const std::int32_t id = token_id(member.value(), vocab.where() + " " + in_quotes(token));
     if (!ids.insert(id).second) input_error("two tokens have the id " + std::to_string(id), vocab.where());
     out.vocabulary.emplace(token, id);
   }
@@ -193,7 +193,7 @@ void parse_added_token(const JsonObject& entry, const TokenDecoder& decoder, Jso
   token.single_word = entry.flag_or("single_word", false);
   const auto known = encoder.model().vocabulary().find(token.content);
   if (known != encoder.model().vocabulary().end() && known->second != token.id) {
-    input_error(quoted(token.content) + " has id " + std::to_string(token.id) + " here and " +
+    input_error(in_quotes(token.content) + " has id " + std::to_string(token.id) + " here and " +
                     std::to_string(known->second) + " in the vocabulary",
                 entry.where());
   }
@@ -209,7 +209,7 @@ void parse_added_token(const JsonObject& entry, const TokenDecoder& decoder, Jso
 }  // namespace
 
 void not_supported(const std::string& part, const std::string& type, const std::string& where) {
-  input_error(part + " " + quoted(type) + " is not supported", where,
+  input_error(part + " " + in_quotes(type) + " is not supported", where,
               "Tokenize the prompt elsewhere and pass the ids with --tokens.");
 }
 
@@ -227,7 +227,7 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
   std::size_t done = 0;
   for (std::size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern, done)) {
     if (result.size() + (text.size() - done) + content.size() > most + pattern.size()) {
-      input_error("makes a text longer than " + bytes_text(most), "replacing " + quoted(std::string(pattern)),
+      input_error("makes a text longer than " + bytes_text(most), "replacing " + in_quotes(std::string(pattern)),
                   "Tokenize the prompt elsewhere and pass the ids with --tokens.");
     }
     result.append(text.substr(done, at - done)).append(content);
