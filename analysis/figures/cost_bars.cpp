@@ -11,7 +11,7 @@
 namespace kvsim::analysis {
 namespace {
 
-constexpr std::size_t kMostBars = 24;
+constexpr std::size_t kMostCostBars = 24;
 
 struct CostBars {
   const char *title = "", *reading = "";
@@ -73,7 +73,7 @@ class Bars {
   }
 
   void add(Timeline& out, std::size_t row, const CostBars::Bar& bar) {
-    if (out.y.categories.size() == kMostBars) {
+    if (out.y.categories.size() == kMostCostBars) {
       cut_ = true;
       return;
     }
@@ -114,7 +114,7 @@ std::vector<Figure> draw(const FigureTables& tables, const FigureChoice& choice,
   for (const double prompt : prompts) figure.panels.push_back(bars.panel(prompt, prompts.size() > 1));
   if (bars.cut())
     figure.remark =
-        "The first " + std::to_string(kMostBars) + " bars of a panel; others by --policy and --budget.";
+        "The first " + std::to_string(kMostCostBars) + " bars of a panel; others by --policy and --budget.";
   figure.data = bars.take_data();
   return {std::move(figure)};
 }

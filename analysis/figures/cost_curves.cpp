@@ -10,7 +10,7 @@
 namespace kvsim::analysis {
 namespace {
 
-constexpr std::size_t kMostCurves = 8, kMostRows = 4;
+constexpr std::size_t kMostCostCurves = 8, kMostRows = 4;
 constexpr std::size_t kLongestTitle = 32;  ///< of a panel, three of which stand beside each other
 
 /// A curve per policy over one column.
@@ -52,7 +52,7 @@ std::string others_text(std::vector<std::string> all, const std::vector<std::str
 class Curves {
  public:
   Curves(const CostPoints& points, const CostCurves& spec) : points_(points), spec_(spec) {
-    if (curves().size() > kMostCurves) choose_facets();
+    if (curves().size() > kMostCostCurves) choose_facets();
     labels_ = curves();
     facets_ = facets_of(facet_);
   }
@@ -77,7 +77,7 @@ class Curves {
   std::vector<Figure> figures() const {
     std::vector<Figure> out;
     for (const std::vector<std::string>& rows : groups_of(facets_, kMostRows))
-      for (const std::vector<std::string>& shown : groups_of(labels_, kMostCurves)) {
+      for (const std::vector<std::string>& shown : groups_of(labels_, kMostCostCurves)) {
         Figure& figure = out.emplace_back();
         for (const std::string& facet : rows)
           for (const CostCurves::Panel& panel : spec_.panels)
@@ -143,7 +143,7 @@ class Curves {
       Series& series = series_named(chart, name);
       if (across(row))
         series.weight = Weight::bound;
-      else if (name == points_.text(row, "policy") && labels_.size() <= kMostCurves)
+      else if (name == points_.text(row, "policy") && labels_.size() <= kMostCostCurves)
         series.colour = points_.colour(row);
       add(series, row, *y * asked.unit);
     }
@@ -154,7 +154,7 @@ class Curves {
   std::string remark(const std::vector<std::string>& rows, const std::vector<std::string>& shown) const {
     std::string out;
     if (labels_.size() > shown.size())
-      out = "At most " + std::to_string(kMostCurves) + " curves: " + others_text(labels_, shown) +
+      out = "At most " + std::to_string(kMostCostCurves) + " curves: " + others_text(labels_, shown) +
             (facets_.size() > rows.size() ? ", and " : "");
     if (facets_.size() > rows.size())
       out += (out.empty() ? "At most " + std::to_string(kMostRows) + " rows: " : "") +

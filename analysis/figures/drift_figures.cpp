@@ -14,7 +14,7 @@
 namespace kvsim::analysis {
 namespace {
 
-/// Curves over a column of rows of parts of answers.
+/// DriftCurves over a column of rows of parts of answers.
 struct Parts {
   const char *table, *x;
   const Metric& (*metric)(std::string_view key);
@@ -55,16 +55,16 @@ Records as_results(const Records& drift, const Parts& parts, const Metric& metri
 }
 
 /// Means over items and seeds by part, of each policy at the chosen budget; the full cache does not drift.
-struct Curves {
+struct DriftCurves {
   std::string cut{};
   std::map<std::string, Series> of{};
   std::size_t items = 0, layers = 0;
 };
 
-Curves curves_of(const ResultsView& view, const Parts& parts, const Metric& metric, FigureChoice& choice) {
+DriftCurves curves_of(const ResultsView& view, const Parts& parts, const Metric& metric, FigureChoice& choice) {
   // Points of a curve along an answer at most: beyond, each is the mean over as many tokens.
   constexpr double kMostPoints = 32;
-  Curves out;
+  DriftCurves out;
   const TableColumn drift = view.metric(metric.key);
   std::vector<std::size_t> rows = view.rows_at_one_budget("layer", choice);
   double longest = 1;
@@ -104,7 +104,7 @@ std::vector<Figure> draw(const Parts& parts, const FigureTables& tables, FigureC
   const Metric& metric = parts.metric(choice.metric.empty() ? parts.first_metric : choice.metric);
   choice.metric = metric.key;
   choice.trace.clear();  // means are over items
-  std::vector<Curves> cuts;
+  std::vector<DriftCurves> cuts;
   std::vector<std::vector<std::string>> wanted;
   for (const std::string& cut : cuts_of(*drift)) {
     if (!choice.cut.empty() && choice.cut != cut) continue;
@@ -120,7 +120,7 @@ std::vector<Figure> draw(const Parts& parts, const FigureTables& tables, FigureC
       .title = parts.title + at_budget(choice.budget), .reading = reading_of(parts, metric), .columns = 2};
   std::set<std::string> grey;
   bool one_part = true;
-  for (const Curves& curves : cuts) {
+  for (const DriftCurves& curves : cuts) {
     if (curves.of.empty()) continue;
     Chart chart{
         .x = parts.tokens() ? Axis{.label = "token of the answer", .whole = true} : layer_axis(curves.layers),

@@ -14,7 +14,7 @@
 namespace kvsim::analysis {
 namespace {
 
-constexpr std::size_t kMostHitsNamed = 8, kMostPanels = 6;
+constexpr std::size_t kMostHitsNamed = 8, kMostHitPanels = 6;
 
 /// Rows of all requests, of the policies chosen and of the ceiling.
 class Hits {
@@ -162,7 +162,7 @@ std::vector<Figure> by_parts(const FigureTables& tables, const FigureChoice& cho
                 .reading = "A panel is a capacity; a depth is named by its first token.",
                 .remark = hits.remark()};
   for (auto& [capacity, chart] : charts) {
-    if (figure.panels.size() == kMostPanels) break;
+    if (figure.panels.size() == kMostHitPanels) break;
     chart.x = {.label = "part", .categories = parts};
     chart.y = {.label = "of its tokens that hit", .low = 0, .percent = true};
     for (const std::size_t row : hits.rows()) {
@@ -176,7 +176,7 @@ std::vector<Figure> by_parts(const FigureTables& tables, const FigureChoice& cho
     figure.panels.push_back({capacity_title(capacity), std::move(chart)});
   }
   if (figure.panels.empty()) return {};
-  if (charts.size() > kMostPanels) add_sentence(figure.remark, "The capacities above are left out.");
+  if (charts.size() > kMostHitPanels) add_sentence(figure.remark, "The capacities above are left out.");
   return {figure};
 }
 

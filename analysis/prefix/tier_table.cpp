@@ -9,13 +9,13 @@
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/text_table.hpp"
 #include "sim/base/byte_text.hpp"
+#include "sim/base/sizes.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 using cost::Tier;
 
-constexpr double kGib = 0x1p30;
 
 struct Shown {
   const char* heading;

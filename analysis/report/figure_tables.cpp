@@ -60,7 +60,7 @@ void read_folder(const std::string& folder, FigureTables& tables) {
   tables.tables.merge(study.tables);
 }
 
-void read_file(const FigureKind& kind, const std::string& path, FigureTables& tables) {
+void read_table_file(const FigureKind& kind, const std::string& path, FigureTables& tables) {
   if (is_decisions(path)) {
     if (tables.decisions) usage_error("one file of decisions at a time", path);
     tables.decisions = sim::read_decisions(path);
@@ -137,7 +137,7 @@ FigureTables figure_tables(const FigureKind& kind, const std::vector<std::string
     if (folder)
       read_folder(file, tables);
     else
-      read_file(kind, file, tables);
+      read_table_file(kind, file, tables);
   }
   if (!names) shorten_traces(tables.results);
   const std::string name = kind.name;

@@ -23,7 +23,7 @@ std::string superlative(const Metric& metric) {
   return std::string(metric.better == Better::lower ? "lowest " : "highest ") + metric.label;
 }
 
-std::string mean_text(const Metric& metric, const PolicyMean& mean) {
+std::string mean_over_traces_text(const Metric& metric, const PolicyMean& mean) {
   return value_text(metric, mean.mean) + " (" + interval_text(metric, mean.low, mean.high) + "; " +
          count_text(mean.traces, "trace") + ")";
 }
@@ -55,7 +55,7 @@ std::string lead_text(const Metric& metric, const Win& win) {
 std::string win_text(const Metric& metric, const Win& win) {
   std::string text = budget_text(win.budget) + ": " + names_text(labels(win.best), 3) +
                      (win.best.size() > 1 ? " (equal means)" : "") + ", " +
-                     mean_text(metric, win.best.front()) + lead_text(metric, win) + '.';
+                     mean_over_traces_text(metric, win.best.front()) + lead_text(metric, win) + '.';
   if (!win.rivals.empty() && win.best.front().traces > 1)
     text += " Not distinguishable from the best: " + names_text(labels(win.rivals)) + '.';
   return text;
@@ -231,7 +231,7 @@ Findings workloads_apart(const Evidence& evidence, const Metric& metric) {
       if (!surely_better(evidence, metric, question, local, *general)) continue;
       apart.insert(workload);
       finding.details.push_back(quoted_name(workload) + " at " + budget_text(win.budget) + ": " +
-                                quoted_name(local.policy) + ' ' + mean_text(metric, local) + ", where " +
+                                quoted_name(local.policy) + ' ' + mean_over_traces_text(metric, local) + ", where " +
                                 quoted_name(general->policy) + ", best over all, has " +
                                 value_text(metric, general->mean) + " (" +
                                 interval_text(metric, general->low, general->high) + ").");
@@ -333,7 +333,7 @@ Findings sufficient_budget(const Evidence& evidence) {
     const bool doubtful = !best.high || *best.high >= kSmallLoss;
     return {
         {"The smallest studied budget at which a policy loses less than " + limit + " of attention is " +
-         budget_text(win.budget) + ": " + quoted_name(best.policy) + ", " + mean_text(metric, best) + "; " +
+         budget_text(win.budget) + ": " + quoted_name(best.policy) + ", " + mean_over_traces_text(metric, best) + "; " +
          std::to_string(below) + " of " + std::to_string(contestants.size()) + " policies do." +
          (doubtful ? " That it is less is not certain: the interval does not rule out " + limit + "." : "")}};
   }
@@ -341,7 +341,7 @@ Findings sufficient_budget(const Evidence& evidence) {
     return a.best.front().mean < b.best.front().mean;
   });
   return {{"At no studied budget does a policy lose less than " + limit + " of attention. The least is " +
-           mean_text(metric, least.best.front()) + ", by " + quoted_name(least.best.front().policy) + " at " +
+           mean_over_traces_text(metric, least.best.front()) + ", by " + quoted_name(least.best.front().policy) + " at " +
            budget_text(least.budget) + '.'}};
 }
 
@@ -388,7 +388,7 @@ Findings against_baseline(const Evidence& evidence, const Metric& metric, const 
         if (std::find(not_better.begin(), not_better.end(), each) == not_better.end())
           not_better.push_back(each);
     std::string text = budget_text(budget) + ": " + quoted_name(baseline->policy) + ' ' +
-                       mean_text(metric, *baseline) + "; " + std::to_string(better) + " of " +
+                       mean_over_traces_text(metric, *baseline) + "; " + std::to_string(better) + " of " +
                        std::to_string(found.compared) + " policies are better.";
     if (!found.undecided.empty()) text += " Not distinguishable: " + names_text(found.undecided) + '.';
     if (!found.worse.empty()) text += " Worse: " + names_text(found.worse) + '.';

@@ -14,7 +14,7 @@
 namespace kvsim::analysis {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 1ULL << 28;  // of a drawing
+constexpr std::uint64_t kMostDrawingBytes = 1ULL << 28;  // of a drawing
 
 /// Draws figures into a folder until gnuplot turns out to be missing; from then on only their numbers and
 /// scripts are written.
@@ -46,7 +46,7 @@ class Drawings {
       return out;
     }
     const std::string stem = folder_ + '/' + out.figure.name;
-    out.drawing = {read_file(stem + ".svg", kMostBytes), read_file(stem + ".dark.svg", kMostBytes)};
+    out.drawing = {read_file(stem + ".svg", kMostDrawingBytes), read_file(stem + ".dark.svg", kMostDrawingBytes)};
     if (out.figure.width == Width::column) return out;
     Figure narrow = out.figure;
     narrow.width = Width::column;

@@ -11,9 +11,9 @@ namespace kvsim::analysis {
 namespace {
 
 /// One column of a table.
-class Column {
+class ExportedColumn {
  public:
-  Column(const Records& records, std::size_t index) : records_(records), index_(index) {}
+  ExportedColumn(const Records& records, std::size_t index) : records_(records), index_(index) {}
 
   void write(hid_t group, const std::string& where) const {
     const ColumnInfo& info = records_.columns[index_];
@@ -72,7 +72,7 @@ void write_table(hid_t file, const NamedTable& table, const std::string& path) {
   std::vector<std::string> keys;
   for (const ColumnInfo& column : table.records.columns) keys.push_back(column.key);
   hdf5::put_text(group.id(), "columns", joined(keys, ","), where);
-  for (std::size_t i = 0; i < keys.size(); ++i) Column(table.records, i).write(group.id(), where);
+  for (std::size_t i = 0; i < keys.size(); ++i) ExportedColumn(table.records, i).write(group.id(), where);
 }
 
 NamedTable table_of(const std::vector<TraceId>& traces) {

@@ -17,7 +17,7 @@ namespace {
 using serving::ServingSummary;
 
 /// A column; those of a run's settings are left out where all runs agree.
-struct Shown {
+struct ShownServing {
   const char* heading;
   bool setting;
   std::function<std::string(const ServingRun&)> text;
@@ -42,14 +42,14 @@ std::string label(const std::vector<Policy>& among, const Policy& policy) {
   return same > 1 ? policy->text() : policy->spec->name;
 }
 
-std::vector<Shown> shown_columns(const ServingGrid& grid) {
+std::vector<ShownServing> shown_columns(const ServingGrid& grid) {
   const auto summary = [](double ServingSummary::*field, int decimals) {
     return [field, decimals](const ServingRun& run) { return real_text(run.summary.*field, decimals); };
   };
   const auto spread = [](Spread ServingSummary::*of, double Spread::*part, double unit, int decimals) {
     return [=](const ServingRun& run) { return real_text(unit * (run.summary.*of.*part), decimals); };
   };
-  std::vector<Shown> columns{
+  std::vector<ShownServing> columns{
       {"memory", true, [](const ServingRun& run) { return bytes_text(run.memory); }},
       {"allocator", true,
        [](const ServingRun& run) { return allocator_name(run.settings.engine.allocator); }},
@@ -103,12 +103,12 @@ void write_serving_table(std::ostream& out, const ServingGrid& grid, const std::
   write_line(out, "model", described(grid.served.model));
   write_line(out, "machine", described(grid.served.machine));
   TextTable table;
-  std::vector<Shown> kept;
-  std::vector<Shown> columns = shown_columns(grid);
+  std::vector<ShownServing> kept;
+  std::vector<ShownServing> columns = shown_columns(grid);
   if (std::any_of(runs.begin(), runs.end(), [](const ServingRun& run) { return run.summary.refused > 0; }))
     columns.push_back(
         {"refused", false, [](const ServingRun& run) { return std::to_string(run.summary.refused); }});
-  for (Shown& column : columns) {
+  for (ShownServing& column : columns) {
     bool differs = !column.setting;
     for (const ServingRun& run : runs) differs = differs || column.text(run) != column.text(runs.front());
     if (!differs) {
@@ -120,7 +120,7 @@ void write_serving_table(std::ostream& out, const ServingGrid& grid, const std::
   }
   for (const ServingRun& run : runs) {
     std::vector<std::string> fields;
-    for (const Shown& column : kept) fields.push_back(column.text(run));
+    for (const ShownServing& column : kept) fields.push_back(column.text(run));
     table.add_row(fields);
   }
   out << '\n';

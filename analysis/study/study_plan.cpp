@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxStudyBytes = 16ULL << 20;
+constexpr std::uint64_t kMaxConfigBytes = 16ULL << 20;
 
 /// What `work` complains about is at `place` of the study file.
 template <class Work>
@@ -316,7 +316,7 @@ StudyPlan plan_study(const std::string& file, const std::string& folder, const p
   StudyPlan plan;
   plan.file = file;
   plan.registry = &registry;
-  plan.config = read_study(read_file(file, kMaxStudyBytes), file);
+  plan.config = read_study(read_file(file, kMaxConfigBytes), file);
   if (plan.config.name.empty()) plan.config.name = stem(file);
   check_name(plan.config.name, "the study", file + " name");
   if (plan.config.title.empty()) plan.config.title = plan.config.name;

@@ -11,7 +11,6 @@
 namespace kvsim {
 namespace {
 
-constexpr int kGzipWindow = 15 + 16;  // the largest window, and gzip's header and checksum
 constexpr std::size_t kBlock = std::size_t{1} << 18;
 
 /// As much as zlib takes at once.

@@ -10,6 +10,9 @@ namespace kvsim {
 /// their texts one behind the other.
 std::string gzipped(std::string_view text);
 
+/// What zlib calls the window bits: the largest window, and gzip's header and checksum.
+inline constexpr int kGzipWindow = 15 + 16;
+
 /// Whether these are the first bytes of a gzip file.
 bool is_gzip(std::string_view bytes);
 

@@ -1,7 +1,8 @@
 #pragma once
-/// Parses text that is exactly one number.
+/// Numbers as text.
 #include <charconv>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace kvsim {
@@ -14,6 +15,12 @@ std::optional<T> number_of(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return number;
+}
+
+/// Returns the shortest text that reads back as the number: "1e+300", not all its digits.
+inline std::string shortest(double number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
 }  // namespace kvsim

@@ -18,12 +18,6 @@ constexpr std::size_t kLargestPool = 1023;
 constexpr std::size_t kMostShown = 80;  ///< characters of a value in a message
 constexpr std::string_view kNoPad = ":nopad";
 
-std::string shortest(double number) {
-  char buffer[32];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, number).ptr;
-  return {buffer, end};
-}
-
 // The readers of single values fill in neither name nor type; nothing is an illegal value.
 
 std::optional<ParamValue> count_value(const ParamSpec& spec, std::string_view text) {

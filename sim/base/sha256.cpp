@@ -43,4 +43,10 @@ std::string Sha256::hex() {
   return out;
 }
 
+std::string sha256_of(std::string_view text) {
+  Sha256 sha;
+  sha.update(text.data(), text.size());
+  return sha.hex();
+}
+
 }  // namespace kvsim

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace kvsim {
 
@@ -18,5 +19,8 @@ class Sha256 {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// Hexadecimal digits of a text.
+std::string sha256_of(std::string_view text);
 
 }  // namespace kvsim

@@ -8,6 +8,8 @@
 
 namespace kvsim {
 
+inline constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+
 /// 8192, 8K (8 * 1024), 1M (1024 * 1024); nothing for other texts and for what does not fit 64 bits.
 std::optional<std::uint64_t> tokens_of(std::string_view text);
 /// 512B, 64KiB, 1.5 MiB, 80GiB, 2TiB (powers of 1024), 500KB, 2MB, 80GB, 1TB (powers of 1000); nothing for

@@ -121,12 +121,6 @@ class StrictHandler {
   std::size_t values_left_;
 };
 
-/// Returns the shortest text that reads back as the number: "1e+300", not all its digits.
-std::string shortest(double number) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, number).ptr};
-}
-
 }  // namespace
 
 json::value parse_strict_json(std::string_view text, const std::string& where, std::size_t max_values) {

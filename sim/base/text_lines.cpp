@@ -20,8 +20,7 @@
 namespace kvsim {
 namespace {
 
-constexpr std::size_t kBlock = std::size_t{1} << 18;
-constexpr int kGzipWindow = 15 + 16;  // the largest window, and gzip's header and checksum
+constexpr std::size_t kReadAtOnce = std::size_t{1} << 18;
 
 FileDescriptor opened(const std::string& path, const std::string& name) {
   if (path != "-") refuse_partial(path);
@@ -37,7 +36,7 @@ FileDescriptor opened(const std::string& path, const std::string& name) {
 class TextLines::Input {
  public:
   Input(const std::string& path, std::string name)
-      : name_(std::move(name)), file_(opened(path, name_)), block_(kBlock, '\0') {
+      : name_(std::move(name)), file_(opened(path, name_)), block_(kReadAtOnce, '\0') {
     struct stat status {};
     if (::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode)) {
       file_bytes_ = static_cast<std::uint64_t>(status.st_size);
@@ -133,8 +132,8 @@ bool TextLines::fill() {
   if (end_ > max_line_)
     input_error("is longer than the limit of " + bytes_text(max_line_),
                 name_ + " line " + std::to_string(number_ + 1));
-  if (buffer_.size() - end_ < kBlock) buffer_.resize(std::max(2 * buffer_.size(), end_ + kBlock));
-  const std::size_t got = input_->read(buffer_.data() + end_, kBlock);
+  if (buffer_.size() - end_ < kReadAtOnce) buffer_.resize(std::max(2 * buffer_.size(), end_ + kReadAtOnce));
+  const std::size_t got = input_->read(buffer_.data() + end_, kReadAtOnce);
   bytes_read_ = input_->bytes_read();
   end_ += got;
   at_end_ = got == 0;

@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
+#include "sim/base/sizes.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
 #include "sim/cost/catalogue_files.hpp"
@@ -17,11 +18,11 @@ namespace kvsim::cost {
 namespace {
 
 constexpr std::uint64_t kMaxFileBytes = 1 << 20;
-constexpr std::size_t kMaxValues = 1000;
+constexpr std::size_t kMaxMachineValues = 1000;
 /// Upper limit of every number in the units of a file, beyond any machine; sums and ratios of such numbers
 /// stay finite.
 constexpr double kMax = 1e9, kLeast = 1e-9;
-constexpr double kGiga = 1e9, kMicro = 1e-6, kGib = 1024.0 * 1024.0 * 1024.0;
+constexpr double kGiga = 1e9, kMicro = 1e-6;
 
 enum class Range {
   positive,  ///< above zero
@@ -196,7 +197,7 @@ std::vector<Fit> read_fits(const JsonObject& machine) {
 }
 
 Machine parse_named(std::string_view text, const std::string& where, const std::string& name) {
-  const boost::json::value document = parse_strict_json(text, where, kMaxValues);
+  const boost::json::value document = parse_strict_json(text, where, kMaxMachineValues);
   const JsonObject object(document, where);
   refuse_others(object, machine_keys());
   Machine machine;

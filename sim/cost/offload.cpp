@@ -11,7 +11,6 @@
 namespace kvsim::cost {
 namespace {
 
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 constexpr double kElementBytes = 2;
 
 /// Returns the seconds for `amount`; an amount of 0 takes no time, whatever the rate.

@@ -44,7 +44,7 @@ std::string cell_of(const std::string& dataset) {
 }
 
 /// Whole numbers up to here are exact in f32.
-constexpr std::uint64_t kMostSteps = 1U << 24;
+constexpr std::uint64_t kMostTableSteps = 1U << 24;
 
 }  // namespace
 
@@ -93,7 +93,7 @@ std::vector<float> TableFiles::load_last_steps(const std::string& file, const st
                     " tokens before the cut; here are " + std::to_string(prompt_),
                 file, "Make it for the same prompt at the same cut.");
   const std::uint64_t n = prompt_ + decisions.decode;
-  if (n >= kMostSteps) input_error("has more steps than can be followed", file);
+  if (n >= kMostTableSteps) input_error("has more steps than can be followed", file);
   std::vector<float> out(n_layers_ * n_kv_heads_ * n, 0.0F);
   for (std::size_t lane = 0; lane < n_layers_ * n_kv_heads_; ++lane) {
     for (const ResidentInterval& stay : decisions.cells[index].resident_intervals[lane]) {

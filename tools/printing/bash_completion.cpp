@@ -6,7 +6,7 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kBegin = R"(# bash completion of kvsim, written by `kvsim completion bash`.
+constexpr const char* kBashBegin = R"(# bash completion of kvsim, written by `kvsim completion bash`.
 
 # Completes $1: words, or @ and what they are the names of.
 _kvsim_reply() {
@@ -49,7 +49,7 @@ _kvsim() {
     case "$at ${COMP_WORDS[i]}" in
 )";
 
-constexpr const char* kEnd = R"(  esac
+constexpr const char* kBashEnd = R"(  esac
   if [[ -n $value ]]; then
     _kvsim_reply "$value"
   elif [[ $cur == -* ]]; then
@@ -68,17 +68,11 @@ std::string words_of(const char* name, const std::vector<std::string>& words) {
   return std::string(name) + "=" + shell_quoted(joined(words, " ")) + '\n';
 }
 
-std::string patterns(const std::vector<std::string>& names) {
-  std::vector<std::string> out;
-  for (const std::string& name : names) out.push_back(shell_quoted(name));
-  return joined(out, " | ");
-}
-
 }  // namespace
 
 std::string bash_completion(Command root) {
   const std::vector<DescribedCommand> commands = described_commands(root);
-  std::string out = kBegin;
+  std::string out = kBashBegin;
   std::vector<std::string> below;
   for (const DescribedCommand& command : commands)
     if (!command.parent.empty() && command.name != "kvsim help" && command.name != "kvsim man")
@@ -96,7 +90,7 @@ std::string bash_completion(Command root) {
   out += "  esac\n  case \"$at $previous\" in\n";
   for (const auto& [value, options] : options_by_value(commands))
     out += "    " + patterns(options) + ") value=" + shell_quoted(value) + " ;;\n";
-  out += kEnd;
+  out += kBashEnd;
   return words_of("_kvsim_policies", policy_words()) + words_of("_kvsim_allocations", allocation_words()) +
          words_of("_kvsim_models", model_words()) + words_of("_kvsim_machines", machine_words()) + out;
 }

@@ -1,6 +1,7 @@
 #include "tools/printing/shell_values.hpp"
 
 #include "sim/base/joined.hpp"
+#include "sim/base/shell_word.hpp"
 
 namespace kvsim::tools {
 
@@ -47,6 +48,12 @@ std::map<std::string, std::vector<std::string>> options_by_value(
         for (const std::string& name : option.names)
           out[value_name(option.completed)].push_back(command.name + ' ' + name);
   return out;
+}
+
+std::string patterns(const std::vector<std::string>& names) {
+  std::vector<std::string> out;
+  for (const std::string& name : names) out.push_back(shell_quoted(name));
+  return joined(out, " | ");
 }
 
 }  // namespace kvsim::tools

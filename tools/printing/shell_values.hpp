@@ -20,4 +20,7 @@ std::string later_value(const DescribedCommand& command);
 std::map<std::string, std::vector<std::string>> options_by_value(
     const std::vector<DescribedCommand>& commands);
 
+/// One of the names, as `case` takes it.
+std::string patterns(const std::vector<std::string>& names);
+
 }  // namespace kvsim::tools

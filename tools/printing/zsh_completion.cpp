@@ -6,7 +6,7 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kBegin = R"(#compdef kvsim
+constexpr const char* kZshBegin = R"(#compdef kvsim
 # zsh completion of kvsim, written by `kvsim completion zsh`.
 
 # Completes $1: words, or @ and what they are the names of.
@@ -38,7 +38,7 @@ _kvsim() {
     case "$at $word" in
 )";
 
-constexpr const char* kEnd = R"(  esac
+constexpr const char* kZshEnd = R"(  esac
   if [[ -n $value ]]; then
     _kvsim_reply "$value"
   elif [[ ${words[CURRENT]} == -* ]]; then
@@ -66,12 +66,6 @@ std::string array_of(const char* name, const std::vector<std::string>& words) {
   return out + ")\n";
 }
 
-std::string patterns(const std::vector<std::string>& names) {
-  std::vector<std::string> out;
-  for (const std::string& name : names) out.push_back(shell_quoted(name));
-  return joined(out, " | ");
-}
-
 }  // namespace
 
 std::string zsh_completion(Command root) {
@@ -96,11 +90,11 @@ std::string zsh_completion(Command root) {
   for (const auto& [value, options] : options_by_value(commands))
     body += "    " + patterns(options) + ") value=" + shell_quoted(value) + " ;;\n";
   // #compdef must be the first line.
-  const std::string begin = kBegin;
+  const std::string begin = kZshBegin;
   const std::size_t head = begin.find("\n\n") + 2;
   return begin.substr(0, head) + array_of("_kvsim_policies", policy_words()) +
          array_of("_kvsim_allocations", allocation_words()) + array_of("_kvsim_models", model_words()) +
-         array_of("_kvsim_machines", machine_words()) + '\n' + begin.substr(head) + body + kEnd;
+         array_of("_kvsim_machines", machine_words()) + '\n' + begin.substr(head) + body + kZshEnd;
 }
 
 }  // namespace kvsim::tools

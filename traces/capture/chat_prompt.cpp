@@ -16,7 +16,7 @@ using workload::Expect;
 using workload::Role;
 using workload::RoleSpan;
 
-constexpr std::size_t kMaxValues = 1'000'000;
+constexpr std::size_t kMaxChatValues = 1'000'000;
 
 /// Adds what lies between places, and sorts by begin, then role.
 void add_markup(std::vector<RoleSpan>& spans, const std::vector<model::ChatText::Place>& places,
@@ -49,7 +49,7 @@ std::vector<model::ChatMessage> messages_of(const std::string& text, const std::
   if (first == std::string::npos || text[first] != '[') return {};
   std::optional<json::value> document;
   try {
-    document = parse_strict_json(text, where, kMaxValues);
+    document = parse_strict_json(text, where, kMaxChatValues);
   } catch (const Error&) {
     return {};  // a text that begins with a bracket
   }

@@ -17,7 +17,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t kMaxValues = 20'000'000;
+constexpr std::size_t kMaxItemValues = 20'000'000;
 constexpr std::uint64_t kMaxTokens = 1ULL << 32;
 
 std::vector<workload::RoleSpan> parse_spans(const JsonObject& line, std::uint64_t bytes) {
@@ -85,7 +85,7 @@ void for_each_line(std::string_view text, const std::string& path, Visit visit) 
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string where = path + " line " + std::to_string(number);
-    const json::value document = parse_strict_json(line, where, kMaxValues);
+    const json::value document = parse_strict_json(line, where, kMaxItemValues);
     const JsonObject object(document, where);
     const LineFormat format = line_format(object);
     const std::string id = id_of(object, format);
@@ -110,7 +110,7 @@ bool is_workload(std::string_view text, const std::string& path) {
   const std::string_view line = text.substr(0, text.find('\n'));
   if (!line.starts_with('{')) return false;
   try {
-    const json::value document = parse_strict_json(line, path, kMaxValues);
+    const json::value document = parse_strict_json(line, path, kMaxItemValues);
     return line_format(JsonObject(document, path)) != LineFormat::unknown;
   } catch (const Error&) {
     return false;  // no JSON: a text that begins with a brace

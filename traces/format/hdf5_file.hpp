@@ -17,6 +17,8 @@
 
 namespace kvsim::hdf5 {
 
+inline constexpr std::size_t kMaxText = 32768;  ///< bytes of an attribute
+
 /// Lock to hold around every sequence of HDF5 calls; reentrant within a thread. libhdf5 is thread-safe per
 /// call at best, never per sequence. The first Session of the process disables filter plugins and external
 /// links for good. The first Session of a thread turns off HDF5's printing of its errors.

@@ -23,7 +23,6 @@ constexpr std::uint64_t kMaxChunkBytes = 16ULL << 20;
 // libhdf5 inflates a chunk without a bound of its own; these limits keep one chunk below about 1 GiB.
 constexpr std::uint64_t kMaxDeflatedChunkBytes = 1ULL << 20;
 constexpr std::uint64_t kMaxInflation = 1100;  ///< deflate itself cannot exceed about 1032
-constexpr std::size_t kMaxText = 32768;
 
 /// a * b, or the largest value if the product overflows.
 std::uint64_t product(std::uint64_t a, std::uint64_t b) {

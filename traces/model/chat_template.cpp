@@ -124,12 +124,6 @@ std::string normal_form(std::string text) {
   return text;
 }
 
-std::string digest(std::string_view text) {
-  Sha256 sha;
-  sha.update(text.data(), text.size());
-  return sha.hex();
-}
-
 /// Bytes of white space in front, or behind, as Python's strip() takes them: four separators beside
 /// Unicode's.
 std::size_t stripped_front(std::string_view text) {
@@ -191,7 +185,7 @@ const ChatForm* form_of(const std::string& text) {
   std::string normal = normal_form(text);
   const std::string system = system_of(normal);
   if (!system.empty()) replace(normal, system, "@");
-  const std::string sha256 = digest(normal);
+  const std::string sha256 = sha256_of(normal);
   for (const ChatForm& form : kForms)
     if (sha256.starts_with(form.sha256)) return &form;
   return nullptr;
@@ -251,7 +245,7 @@ ChatSource find_chat_template(const std::string& model) {
 }
 
 ChatTemplate::ChatTemplate(ChatSource source)
-    : source_(std::move(source)), sha256_(digest(normal_form(source_.text))) {
+    : source_(std::move(source)), sha256_(sha256_of(normal_form(source_.text))) {
   if (source_.text.empty())
     input_error("has no chat template", source_.model,
                 "Leave --chat out: the model reads texts as they are.");
@@ -319,7 +313,7 @@ ChatTemplate load_chat_template(const std::string& model) {
 
 std::string chat_template_digest(const std::string& model) {
   const std::string text = text_if_any(model);
-  return text.empty() ? "" : digest(normal_form(text));
+  return text.empty() ? "" : sha256_of(normal_form(text));
 }
 
 std::string chat_template_note(const std::string& model) {

@@ -21,8 +21,8 @@ static_assert(std::endian::native == std::endian::little, "GGUF files are little
 
 constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint64_t kMaxFileBytes = 1ULL << 40;
-constexpr std::uint64_t kMaxKeys = 65'536, kMaxTensors = 200'000;
-constexpr std::uint64_t kMaxKeyBytes = 65'535, kMaxNameBytes = 64, kMaxRank = 4, kMaxAlignment = 1ULL << 20;
+constexpr std::uint64_t kMaxKeys = 65'536, kMaxGgufTensors = 200'000;
+constexpr std::uint64_t kMaxKeyBytes = 65'535, kMaxGgufNameBytes = 64, kMaxGgufRank = 4, kMaxAlignment = 1ULL << 20;
 constexpr const char* kTruncated = "The file is truncated or damaged: get it again.";
 
 // Codes of metadata values.
@@ -191,7 +191,7 @@ Gguf::Gguf(std::span<const std::byte> file, const std::string& path) : path_(pat
   }
   const auto n_tensors = reader.number<std::uint64_t>("the number of tensors");
   const auto n_keys = reader.number<std::uint64_t>("the number of keys");
-  if (n_tensors > kMaxTensors)
+  if (n_tensors > kMaxGgufTensors)
     input_error("announces " + std::to_string(n_tensors) + " tensors", path, kTruncated);
   if (n_keys > kMaxKeys) input_error("announces " + std::to_string(n_keys) + " keys", path, kTruncated);
   read_metadata(reader, n_keys);
@@ -241,12 +241,12 @@ void Gguf::read_tensors(Reader& reader, std::uint64_t count, std::span<const std
   if (alignment == 0 || alignment % 8 != 0 || alignment > kMaxAlignment)
     input_error(std::to_string(alignment) + " is no multiple of 8 up to 1048576", where("general.alignment"));
   for (std::uint64_t i = 0; i < count; ++i) {
-    const std::string name = reader.name("tensor name", kMaxNameBytes, tensors_),
+    const std::string name = reader.name("tensor name", kMaxGgufNameBytes, tensors_),
                       what = "tensor " + in_quotes(name);
     const std::string place = path_ + " " + what;
     GgufTensor tensor;
     const auto rank = reader.number<std::uint32_t>(what);
-    if (rank > kMaxRank)
+    if (rank > kMaxGgufRank)
       input_error(std::to_string(rank) + " dimensions, at most 4 are allowed", place, kTruncated);
     for (std::uint32_t k = 0; k < rank; ++k) tensor.shape.push_back(reader.number<std::uint64_t>(what));
     tensor.type = &tensor_type(reader.number<std::uint32_t>(what), place);

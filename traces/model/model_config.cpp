@@ -22,9 +22,8 @@ namespace json = boost::json;
 constexpr std::uint64_t kMaxConfigBytes = 1ULL << 20;
 constexpr std::size_t kMaxConfigValues = 100'000;
 constexpr std::uint64_t kMaxLayers = 1024, kMaxHeads = 1024, kMaxHeadDim = 1024;
-constexpr std::uint64_t kMaxWidth = 1ULL << 20, kMaxVocab = 1ULL << 22, kMaxPositions = 1ULL << 24;
+constexpr std::uint64_t kMaxWidth = 1ULL << 20, kMaxVocab = 1ULL << 22;
 
-constexpr const char* kElsewhere = "Capture this model with another tool and convert its trace.";
 
 constexpr std::uint64_t kFirstWindowLayer = 28;  ///< default of max_window_layers for both Qwens
 

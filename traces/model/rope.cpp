@@ -14,9 +14,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::uint64_t kMaxPositions = 1ULL << 24;
 constexpr double kHuge = std::numeric_limits<double>::max(), kMaxFactor = 1e6;
-constexpr const char* kElsewhere = "Capture this model with another tool and convert its trace.";
 constexpr const char* kPartial = "partial_rotary_factor";
 constexpr const char* kOriginal = "original_max_position_embeddings";
 

@@ -12,6 +12,10 @@ class JsonObject;
 
 namespace kvsim::model {
 
+inline constexpr std::uint64_t kMaxPositions = 1ULL << 24;
+/// What to do with a model that the runner does not have.
+inline constexpr const char* kElsewhere = "Capture this model with another tool and convert its trace.";
+
 /// Components i and i + rotary_dim/2 rotate by the angle position * frequency[i]; components beyond
 /// rotary_dim do not rotate.
 struct RopeConfig {

@@ -14,12 +14,6 @@ namespace {
 constexpr const char* kJsonFile = "/tokenizer.json";
 constexpr const char* kSentencePieceFile = "/tokenizer.model";
 
-std::string digest(std::string_view text) {
-  Sha256 sha;
-  sha.update(text.data(), text.size());
-  return sha.hex();
-}
-
 }  // namespace
 
 Tokenizer::Tokenizer(std::unique_ptr<TextEncoder> encoder, TokenTable tokens, const std::string& path,
@@ -28,7 +22,7 @@ Tokenizer::Tokenizer(std::unique_ptr<TextEncoder> encoder, TokenTable tokens, co
       tokens_(std::move(tokens)),
       path_(path),
       name_(path.substr(path.rfind('/') + 1)),
-      sha256_(digest(text)) {}
+      sha256_(sha256_of(text)) {}
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool framed) const {
   if (text.size() > kMaxTextBytes) {

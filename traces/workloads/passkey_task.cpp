@@ -6,7 +6,7 @@
 namespace kvsim::workload {
 namespace {
 
-constexpr const char* kInstruction =
+constexpr const char* kPasskeyInstruction =
     "Somewhere in the text below there is a pass key. Find it and keep it in mind.\n\n";
 constexpr const char* kQuestion = "\n\nWhat is the pass key?";
 constexpr const char* kAnswer = " The pass key is";
@@ -36,7 +36,7 @@ Task passkey_task(const TaskOptions&, const Draws& draws) {
                                         Role::evidence},
                   filler = FillerText(noise(), draws)](std::uint64_t size, std::uint64_t) mutable {
     SpannedText prompt;
-    prompt.add(kInstruction, Role::question);
+    prompt.add(kPasskeyInstruction, Role::question);
     weave(prompt, filler.first(size), {insertion});
     prompt.add(kQuestion, Role::question).begin_answer(kAnswer);
     return prompt;

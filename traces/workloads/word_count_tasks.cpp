@@ -8,7 +8,7 @@
 namespace kvsim::workload {
 namespace {
 
-constexpr const char* kInstruction = "Below is a list of words. Some come up more often than the others.\n\n";
+constexpr const char* kCountInstruction = "Below is a list of words. Some come up more often than the others.\n\n";
 constexpr std::uint64_t kCommon = 10, kFrequent = 3;
 constexpr std::uint64_t kLeastCommon = 32;  ///< size at which common words occur twice, others once
 constexpr std::uint64_t kLeastFrequent =
@@ -65,7 +65,7 @@ Task count_words(const Draws& draws, std::uint64_t asked, std::uint64_t least, C
     const std::vector<std::uint64_t> times = counts(size, words.size());
     for (std::uint64_t word = 0; word < words.size(); ++word) list.insert(list.end(), times[word], word);
     SpannedText prompt;
-    prompt.add(kInstruction, Role::question);
+    prompt.add(kCountInstruction, Role::question);
     for (const std::uint64_t place : draws.order(size, "list")) {
       const std::uint64_t word = list[place];
       prompt.add(" " + words[word], word < asked ? Role::evidence : Role::context);

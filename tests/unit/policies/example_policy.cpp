@@ -5,7 +5,7 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/cost_terms.hpp"
 
-namespace kvsim::policy {
+namespace kvsim::policy::value_norm {
 namespace {
 
 double norm(std::span<const float> value) {
@@ -38,7 +38,7 @@ class ValueNorm final : public ScoredEviction {
 
 }  // namespace
 
-PolicySpec value_norm_spec() {
+PolicySpec spec() {
   return {.name = "value_norm",
           .kind = Kind::eviction,
           .summary = "keeps the values of largest Euclidean norm",
@@ -56,4 +56,4 @@ PolicySpec value_norm_spec() {
                               const CacheUnit& unit) { return std::make_unique<ValueNorm>(params, unit); }};
 }
 
-}  // namespace kvsim::policy
+}  // namespace kvsim::policy::value_norm

@@ -4,8 +4,8 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
 
-namespace kvsim::policy {
-PolicySpec value_norm_spec();
+namespace kvsim::policy::value_norm {
+PolicySpec spec();
 }
 
 using namespace kvsim::policy;
@@ -13,7 +13,7 @@ using namespace kvsim::policy::test;
 
 TEST_CASE("the policy of the README keeps large values, worked by hand") {
   Registry registry = builtin();
-  registry.add(value_norm_spec());
+  registry.add(value_norm::spec());
   // Norms 1 9 2 8 | 3 7, one sink, budget 3: of the prompt 0, 1, 3 are kept; then 4 takes the place of 3 (8 <
   // 9), and 5 that of 4.
   Run run = blank_run({.prompt = 4, .decode = 2, .n_lanes = 1, .group = 1});

@@ -11,8 +11,8 @@ namespace {
 
 // The lanes of registers hold different queries, so that a score, a maximum or a weighted value of kLanes
 // queries takes a few instructions, and keys and values are read in place.
-constexpr std::size_t kVectors = kWideRegisters / 8;
-constexpr std::size_t kLanes = kVectors * kWide;
+constexpr std::size_t kLaneVectors = kWideRegisters / 8;
+constexpr std::size_t kLanes = kLaneVectors * kWide;
 // Number of keys or channels whose sums stay in registers at a time; they fill most registers.
 template <std::size_t vectors>
 constexpr std::size_t kRowsAtOnce = vectors == 1 ? 12 : 6;
@@ -319,7 +319,7 @@ Layout layout_of(const AttentionInput& input, const Block& block) {
 void attend_block(const AttentionInput& input, const Block& block, Scratch& scratch, float* out) {
   if (!by_heads(input, block)) {
     if (block.lanes() <= kWide) return attend_lanes<1>(input, block, scratch, out);
-    return attend_lanes<kVectors>(input, block, scratch, out);
+    return attend_lanes<kLaneVectors>(input, block, scratch, out);
   }
   scratch.p(block.keys, block.heads);
   std::size_t lane = 0;

@@ -10,7 +10,7 @@
 namespace kvsim::model {
 namespace {
 
-constexpr std::size_t kMaxBytes = 4ULL << 20, kMaxReplacement = 1024;
+constexpr std::size_t kMaxMapBytes = 4ULL << 20, kMaxReplacement = 1024;
 constexpr unsigned kMaxRules = 32;
 constexpr std::uint32_t kValueBit = 1U << 31;
 
@@ -29,7 +29,7 @@ std::uint32_t offset(std::uint32_t unit) {
 std::vector<std::uint32_t> parse_units(std::string_view map, const std::string& where,
                                        std::string_view& replacements) {
   std::uint32_t bytes = 0;
-  if (map.size() > kMaxBytes) input_error("larger than 4 MiB", where);
+  if (map.size() > kMaxMapBytes) input_error("larger than 4 MiB", where);
   if (map.size() < sizeof bytes) input_error("cut short", where);
   std::memcpy(&bytes, map.data(), sizeof bytes);
   map.remove_prefix(sizeof bytes);

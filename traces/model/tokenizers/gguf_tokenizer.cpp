@@ -22,7 +22,7 @@ constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kTypes = "tokenizer.ggml.token_type";
 constexpr const char* kScores = "tokenizer.ggml.scores";
 constexpr const char* kPre = "tokenizer.ggml.pre";
-constexpr const char* kSpace = "\u2581";
+constexpr const char* kGgufSpace = "\u2581";
 
 enum TokenType : std::int64_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
@@ -147,13 +147,13 @@ void add_pieces(const Gguf& file, const Vocabulary& words, json::object& model, 
   model["fuse_unk"] = model["byte_fallback"] = true;
   model["merges"] = scored_merges(file, words);
   const bool prefix = file.flag_or("tokenizer.ggml.add_space_prefix", true);
-  json::array normalizers, decoders{replacement(kSpace, " "), json::object{{"type", "ByteFallback"}},
+  json::array normalizers, decoders{replacement(kGgufSpace, " "), json::object{{"type", "ByteFallback"}},
                                     json::object{{"type", "Fuse"}}};
   if (prefix) {
-    normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
+    normalizers.push_back({{"type", "Prepend"}, {"prepend", kGgufSpace}});
     decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   }
-  normalizers.push_back(replacement(" ", kSpace));
+  normalizers.push_back(replacement(" ", kGgufSpace));
   root["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}};
   root["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
 }

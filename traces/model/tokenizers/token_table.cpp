@@ -7,7 +7,7 @@
 namespace kvsim::model {
 namespace {
 
-constexpr std::size_t kMaxBytes = 256ULL << 20;
+constexpr std::size_t kMaxTableBytes = 256ULL << 20;
 
 }  // namespace
 
@@ -15,7 +15,7 @@ void TokenTable::place(std::int32_t id, std::string bytes) {
   const auto index = static_cast<std::size_t>(id);
   if (bytes_.size() <= index) bytes_.resize(index + 1);
   const std::size_t total = total_ - bytes_[index].size() + bytes.size();
-  if (total > kMaxBytes) input_error("the tokens stand for more than 256 MiB", "tokenizer");
+  if (total > kMaxTableBytes) input_error("the tokens stand for more than 256 MiB", "tokenizer");
   total_ = total;
   bytes_[index] = std::move(bytes);
 }
