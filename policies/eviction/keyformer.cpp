@@ -130,7 +130,7 @@ PolicySpec spec() {
       .paper =
           "Adnan, Arunkumar, Jain, Nair, Soloveychik, Kamath, Keyformer: KV Cache Reduction through Key "
           "Tokens "
-          "KeepRule for Efficient Generative Inference, MLSys 2024, https://arxiv.org/abs/2403.09054",
+          "Selection for Efficient Generative Inference, MLSys 2024, https://arxiv.org/abs/2403.09054",
       .details =
           "Score: sum over rows of softmax((x + g) / tau) over what the query may attend, averaged over the "
           "unit's query heads; x are the logits, recovered from the logarithm of attention (a row's constant "

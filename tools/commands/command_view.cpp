@@ -14,17 +14,17 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kViewExamples = R"(Examples:
   kvsim view run.h5 --policy keydiff,h2o,snapkv --budget 5%,10%,25%,50% -o view.html
   kvsim view item.h5 --policy keydiff,tova --budget 10% --cut prompt,question -o view.html
 )";
 
-struct Options : ViewedRunOptions {
+struct ViewOptions : ViewedRunOptions {
   std::string file, output, title;
   bool overwrite = false, quiet = false;
 };
 
-void write_view(const Options& options) {
+void write_view(const ViewOptions& options) {
   ResultOutput output(options.output, options.overwrite);
   if (const std::string end = std::filesystem::path(options.output).extension();
       !end.empty() && end != ".html" && end != ".htm")
@@ -39,8 +39,8 @@ void write_view(const Options& options) {
 void add_view_command(Command app) {
   Command command = app.add_subcommand(
       "view", "Show the text of a run, and what each policy forgot of it, as one page of HTML");
-  command.footer(kExamples);
-  const auto options = std::make_shared<Options>();
+  command.footer(kViewExamples);
+  const auto options = std::make_shared<ViewOptions>();
   command.add_option("TRACE", options->file, "Trace").required();
   add_viewed_run_options(command, *options);
   command.option("--policy").required();

@@ -77,7 +77,7 @@ std::string marked_text(const std::vector<std::string>& tokens, const std::vecto
   return out;
 }
 
-struct Options : ViewedRunOptions {
+struct TraceShowOptions : ViewedRunOptions {
   std::string file;
   bool quiet = false;
 };
@@ -136,7 +136,7 @@ class Shown {
   std::ostream* painted_;
 };
 
-void show(const Options& options) {
+void show(const TraceShowOptions& options) {
   if (options.policies.empty() != options.budgets.empty())
     usage_error("go together", "--policy and --budget", "Give both, or neither for the text alone.");
   const ViewedRun run = viewed_run(options.file, options, options.quiet);
@@ -153,7 +153,7 @@ void add_show(Command trace) {
       "show",
       "Prints the text of a run with its evidence marked, and with --policy what each policy holds of it");
   command.footer(kShowExamples);
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TraceShowOptions>();
   command.add_option("TRACE", options->file, "Trace").required();
   add_viewed_run_options(command, *options);
   command.add_flag("-q,--quiet", options->quiet, "No progress");
