@@ -16,6 +16,7 @@ from quoted_page import QuotedPage
 
 FOLDER = SOURCE / "analysis" / "reproductions"
 sys.path.insert(0, str(FOLDER))
+from induction_heads import scores, text  # noqa: E402
 from least_bytes import cells, interval  # noqa: E402
 from order_agreement import agreement, tau_b  # noqa: E402
 from turns_accuracy import by_turn, conversations, first_less_later  # noqa: E402
@@ -390,7 +391,7 @@ class Pages(PageTest):
                     ("expected_attention", "expected_attention("), ("lagkv", "lagkv("), ("kvcrush", "kvcrush("))
         budgets = "5%", "20%", "50%", "75%"
         page.given("24 prompts each of", "of 1,000 tokens; means over the 72 prompts with 95 % bootstrap", "the 12 policies'")
-        shown = [*(("question", metric) for metric in ("evidence_loss", "peak_loss", "attention_loss")), ("prompt", "evidence_loss")]
+        shown = [("question", "evidence_loss"), ("question", "peak_loss"), ("prompt", "evidence_loss")]
         for table, (cut, metric) in enumerate(shown):
             of_cut = chosen(means, cut=cut)
             for line, (label, params) in enumerate(policies):
@@ -398,9 +399,8 @@ class Pages(PageTest):
         without_peak = {row["traces"] for row in chosen(means, metric="peak_loss", workload="all", cut="question")}
         self.assertEqual(without_peak, {"71"})
         taus = agreement(means)
-        metrics = {"attention loss": "attention_loss", "peak loss": "peak_loss", "peak loss, weighted": "peak_loss_weighted",
-                   "peak loss, lower threshold": "peak_loss_low", "peak loss, by head": "peak_loss_by_head",
-                   "peak loss, times output error": "peak_loss_output", "output error": "output_error"}
+        metrics = {"attention loss": "attention_loss", "peak loss": "peak_loss", "peak loss, by head": "peak_loss_by_head",
+                   "output error": "output_error"}
         for line, (kind, label) in enumerate(itertools.product(("needle-multi-key", "variables", "turns"), metrics)):
             self.row(page, len(shown), line, f"{kind}, {label}", *(taus[kind, "question", budget, metrics[label]] for budget in budgets))
         def least_and_most(metric, *of):
@@ -488,6 +488,17 @@ class Pages(PageTest):
         self.assertEqual((round(low, 9), round(high, 9), count), (0.2, 0.6, 10))
         # Where no budget holds it is the full cache.
         self.assertEqual(interval({0.5: {str(item): (0, 1, 0.5) for item in range(10)}}, 0.5)[:3], (1, 1, 1))
+
+    def test_induction_heads(self):
+        """The shipped model's heads that look behind an earlier occurrence sit in its last layer, as its card says."""
+        (self.folder / "random.txt").write_text(text())
+        self.ok("capture", "--model", SOURCE / "traces" / "sample" / "model", "--prompt", "random.txt", "--max-new-tokens", "0", "-o", "random.h5")
+        found = scores(self.folder / "random.h5")
+        of_layers = [max(heads) for heads in found]
+        self.assertEqual(of_layers.index(max(of_layers)), 3)
+        self.assertGreater(of_layers[3], 2 * max(of_layers[:3]))
+        (self.folder / "heads.json").write_text(json.dumps(found))
+        self.ok("replay", "random.h5", "--budget", "50%", "--policy", "streaming_llm+retrieval_heads(scores=heads.json,retrieval=0.2)")
 
     def test_turns_accuracy(self):
         """By hand: two conversations, of which the second goes wrong after its first question."""

@@ -360,9 +360,10 @@ class Page:
             f"{'each has' if min(policies) == max(policies) else f'{min(policies)} to {max(policies)} of them have'} a cell in each kind, "
             "cut and budget. They are twelve evictions of `kvsim policy list` that take "
             "a prompt at once, and four allocations. Of the other evictions that a running model serves so, `window` is `streaming_llm` "
-            "without its first tokens, `fastgen` has a budget of its own, and `openvino` too coarse blocks for a tenth; `a2sf`, "
-            "`ems_like`, `expected_attention`, `keyformer`, `nacl`, `pivotal_context`, `q_hitter` and `vatp` are left out to save time, "
-            "so that \"most\" is most of these sixteen. Seeded rules draw anew for every prompt.")
+            "without its first tokens, `fastgen` has a budget of its own, and `openvino` too coarse blocks for a tenth. Eight more and "
+            "systems are asked elsewhere, for answers alone ([systems](reproductions/README.md#systems)): \"most\" is most of these "
+            "sixteen, and with the question known and a tenth of SmolLM2's cache `pyramidkv` answers more. Seeded rules draw anew for "
+            "every prompt.")
         return f"""# What the open loop is worth
 
 A replay (the open loop) measures what a policy's cache loses of a recorded run. Does it say which policy a running model (the closed loop)
