@@ -4,9 +4,11 @@
 const EVIDENCE = 1, GENERATED = 2;
 const SHADES = [0.05, 0.15, 0.35, 0.65, 1];  // the largest share of each shade, s1 to s5
 const CHUNK = 8;                             // lines that are made and dropped together
+const CHOICES = ["budget", "cut", "step", "layer", "head", "first", "second"];
 const at = (id) => document.getElementById(id);
 const made = (name, text = "", className = "") =>
   Object.assign(document.createElement(name), { textContent: text, className });
+const within = (value, low, high) => Math.max(low, Math.min(high, value));
 const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`;
 
 // ---- What the page holds (analysis/view/packed_view.hpp) ----
@@ -34,14 +36,8 @@ const NONE = new Uint32Array(0);
 async function unpackedBytes() {
   const text = at("data").textContent;
   at("data").remove();
-  let bytes;
-  if (Uint8Array.fromBase64) {
-    bytes = Uint8Array.fromBase64(text);
-  } else {
-    const raw = atob(text);
-    bytes = new Uint8Array(raw.length);
-    for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
-  }
+  const raw = atob(text), bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Bytes(new Uint8Array(await new Response(stream).arrayBuffer()));
 }
@@ -66,7 +62,6 @@ function unpacked(bytes) {
     view.units.push({ first, end: token + 1, flags, text: visible(decoder.decode(text.subarray(from, end))) });
     from = end;
   }
-  if (view.unitOf[n - 1] === view.units.length) view.unitOf.fill(view.units.length - 1, view.units.at(-1).end);
   view.lanes = view.layers * view.heads;
   view.rows = Array.from({ length: view.rows }, () => {
     const positions = bytes.ascending();
@@ -214,14 +209,11 @@ function layOut() {
 let lineHeight = 27, range = [0, 0], everything = false;
 
 function buildPanels() {
-  const asked = state.first < 0 ? state.shown.map((policy) => ({ name: view.policies[policy], policies: [policy] }))
-    : [{ policies: [state.first] }, { policies: [state.first, state.second] }, { policies: [state.second] }];
-  if (state.first >= 0 && innerWidth < 640) asked.splice(0, 3, asked[1]);
-  at("texts").replaceChildren();
-  at("heads").replaceChildren();
-  at("holders").replaceChildren();
+  const { first, second } = state, both = [first, second];
+  const asked = first < 0 ? state.shown.map((policy) => [policy]) : innerWidth < 640 ? [both] : [[first], both, [second]];
+  for (const id of ["texts", "heads", "holders"]) at(id).replaceChildren();
   document.documentElement.style.setProperty("--columns", asked.length);
-  panels = asked.map(({ policies }) => {
+  panels = asked.map((policies) => {
     const names = policies.map((policy) => view.policies[policy]);
     const panel = {
       policies, names, name: names.join(" − "), element: made("section", "", "panel"), lines: made("div", "", "lines"), chunks: new Map(),
@@ -272,26 +264,17 @@ function shadePanels() {
   }
 }
 
-// Of the current query's attention to a unit: how much, and how much of that is left under a policy.
-function paidTo(unit) {
-  if (!row) return undefined;
-  let paid = 0;
-  for (let token = view.units[unit].first; token < view.units[unit].end; token++) {
-    const k = row.positions.indexOf(token);
-    if (k >= 0) paid += row.shares[k];
-  }
-  return paid;
-}
-function leftOf(unit, policy) {
-  const cell = cellOf(policy);
+// Of the current query's attention to a unit: how much, and the share of that which is left under a policy.
+function attentionTo(unit, policy) {
+  const shares = policy === undefined ? undefined : cellOf(policy).left[state.step - cut.firstStep];
   let paid = 0, left = 0;
-  for (let token = view.units[unit].first; token < view.units[unit].end; token++) {
+  for (let token = view.units[unit].first; row && token < view.units[unit].end; token++) {
     const k = row.positions.indexOf(token);
     if (k < 0) continue;
     paid += row.shares[k];
-    left += row.shares[k] * cell.left[state.step - cut.firstStep][k] / 255;
+    left += shares ? row.shares[k] * shares[k] / 255 : 0;
   }
-  return paid > 0 ? left / paid : 0;
+  return { paid, left: paid > 0 ? left / paid : 0 };
 }
 
 // A word as it looks under a panel's policy. `first`, `last`: of its line, where a frame begins and ends anew.
@@ -307,13 +290,10 @@ function wordSpans(panel, unit, text, first, last) {
   if (flags & GENERATED) span.classList.add("generated");
   if (unit === query) span.classList.add("query");
   if (unit === cursor) span.classList.add("at");
-  if (state.attention && row && panel.other === undefined && !panel.skipped) {
-    const paid = paidTo(unit);
-    if (paid > 0) {
-      const height = Math.max(2, Math.min(6, 7 + Math.log2(paid) / 2));  // 25 % and more: 6 px, 0.1 %: 2 px
-      span.style.setProperty("--h-paid", `${height}px`);
-      span.style.setProperty("--h-left", `${height * leftOf(unit, panel.policies[0])}px`);
-    }
+  if (state.attention && row && !panel.other && !panel.skipped) {
+    const { paid, left } = attentionTo(unit, panel.policies[0]);
+    const height = paid > 0 ? within(7 + Math.log2(paid) / 2, 2, 6) : 0;  // 25 % and more: 6 px, 0.1 %: 2 px
+    if (height > 0) span.style.cssText = `--h-paid: ${height}px; --h-left: ${height * left}px`;
   }
   return space ? [space, span] : [span];  // strokes go through words, not through what is between them
 }
@@ -338,13 +318,14 @@ function chunkOf(panel, index) {
 }
 
 // Makes the lines that are on the screen, and drops those that are not.
-function draw() {
+function draw(anew = false) {
   const top = at("texts").getBoundingClientRect().top, count = Math.ceil(lines.length / CHUNK), high = CHUNK * lineHeight;
-  const first = everything ? 0 : Math.max(0, Math.min(count, Math.floor(-top / high)));
-  const end = everything ? count : Math.max(0, Math.min(count, Math.ceil((innerHeight - top) / high) + 1));
+  const first = everything ? 0 : within(Math.floor(-top / high), 0, count);
+  const end = everything ? count : within(Math.ceil((innerHeight - top) / high) + 1, 0, count);
   range = [first, end];
   for (const panel of panels) {
-    for (const [index, chunk] of panel.chunks) if (index < first || index >= end) { chunk.remove(); panel.chunks.delete(index); }
+    for (const [index, chunk] of panel.chunks)
+      if (anew || index < first || index >= end) { chunk.remove(); panel.chunks.delete(index); }
     let next = panel.lines.firstChild;
     for (let index = first; index < end; index++) {
       const there = panel.chunks.get(index);
@@ -362,14 +343,6 @@ function draw() {
     frame.style.top = `${Math.min(1, from / whole) * canvas.clientHeight}px`;
     frame.style.height = `${Math.min(canvas.clientHeight, seen * scale)}px`;
   }
-}
-
-function redraw() {
-  for (const panel of panels) {
-    for (const chunk of panel.chunks.values()) chunk.remove();
-    panel.chunks.clear();
-  }
-  draw();
 }
 
 // The whole text, a pixel per some lines: how much of it is held, and where the evidence is.
@@ -447,9 +420,6 @@ function described(panel) {
 }
 
 const quoted = (unit) => `“${view.units[unit].text.replace(/\n/g, "↵").trim() || view.units[unit].text}”`;
-function tokensOf({ first, end }) {
-  return end - first > 1 ? `tokens ${first} to ${end - 1}` : `token ${first}`;
-}
 
 function describeWord() {
   const unit = cursor < 0 ? query : cursor, said = at("word");
@@ -459,8 +429,8 @@ function describeWord() {
     said.textContent = "Point at a word, or move to it with the arrow keys.";
     return;
   }
-  const { flags } = view.units[unit];
-  const kinds = [tokensOf(view.units[unit])];
+  const { flags, first, end } = view.units[unit];
+  const kinds = [end - first > 1 ? `tokens ${first} to ${end - 1}` : `token ${first}`];
   if (flags & EVIDENCE) kinds.push("evidence");
   if (flags & GENERATED) kinds.push("generated");
   if (!there(unit)) kinds.push("not there yet");
@@ -474,45 +444,41 @@ function describeWord() {
       said.append(button, " ");
     }
   } else if (row && there(unit)) {
-    const paid = paidTo(unit);
+    const { paid } = attentionTo(unit);
     said.append(paid > 0 ? `${quoted(query)} pays it ${percent(paid)} of its attention.`
       : `It is not among the ${row.positions.length} tokens that ${quoted(query)} attends most.`);
   }
   for (const panel of panels) describeHolders(panel, unit);
 }
 
-// Which lanes hold a word under a panel's policy: a square each, layers from left to right, KV heads from top to bottom.
-function describeHolders(panel, unit) {
-  if (panel.skipped || panel.other || !there(unit)) return;
-  const [policy] = panel.policies, { first, end } = view.units[unit];
-  const held = (cell, lane) => {
-    let n = 0;
-    for (let token = first; token < end; token++) n += holds(cut, lane, state.step, token);
-    return n / (end - first);
-  };
-  const lanes = lanesOf(cut, cellOf(policy)).map((lane) => held(cellOf(policy), lane));
-  const count = lanes.filter((share) => share > 0).length;
-  panel.holder.append(made("div", `${count} of ${view.lanes} lanes hold it`));
-  const canvas = document.createElement("canvas"), size = Math.max(3, Math.min(7, Math.floor(panel.holder.clientWidth / view.layers)));
+// Which lanes hold a word under a panel's policies, and under one of them also where and at other budgets.
+function describeHolders({ policies, names, other, skipped, holder }, unit) {
+  if (skipped || !there(unit)) return;
+  const { first, end } = view.units[unit], [policy] = policies;
+  const holdersOf = (cell) => lanesOf(cut, cell).map((lane) => {
+    for (let token = first; token < end; token++) if (holds(cut, lane, state.step, token)) return true;
+    return false;
+  });
+  const count = (cell) => holdersOf(cell).filter(Boolean).length;
+  policies.forEach((each, i) => {
+    holder.append(made("div", `${count(cellOf(each))} of ${view.lanes} lanes hold it${other ? ` under ${names[i]}` : ""}`));
+  });
+  if (other) return;
+  const canvas = document.createElement("canvas"), size = within(Math.floor(holder.clientWidth / view.layers), 3, 7);
   canvas.width = view.layers * size;
   canvas.height = view.heads * size;
-  canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", "Layers from left to right, KV heads from top to bottom");
   canvas.title = "Layers from left to right, KV heads from top to bottom";
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", canvas.title);
   const paint = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
-  lanes.forEach((share, lane) => {
-    paint.fillStyle = style.getPropertyValue(share > 0 ? "--accent" : "--line");
+  holdersOf(cellOf(policy)).forEach((held, lane) => {
+    paint.fillStyle = style.getPropertyValue(held ? "--accent" : "--line");
     paint.fillRect(Math.floor(lane / view.heads) * size, (lane % view.heads) * size, size - 1, size - 1);
   });
-  panel.holder.append(canvas);
-  const byBudget = view.budgets.map((text, budget) => {
-    const cell = cellOf(policy, budget);
-    return cell.skipped ? "" : `${text}: ${lanesOf(cut, cell).filter((lane) => held(cell, lane) > 0).length}`;
-  });
-  const budgets = made("div", byBudget.filter(Boolean).join(" · "), "quiet");
-  budgets.title = "Lanes that hold it at each budget";
-  panel.holder.append(budgets);
-  if (row && paidTo(unit) > 0) panel.holder.append(made("div", `${percent(leftOf(unit, policy))} of that attention is left`));
+  const budgets = view.budgets.map((text, budget) => [text, cellOf(policy, budget)]).filter(([, cell]) => !cell.skipped);
+  holder.append(canvas, made("div", budgets.map(([text, cell]) => `${text}: ${count(cell)}`).join(" · "), "quiet"));
+  const { paid, left } = row ? attentionTo(unit, policy) : { paid: 0 };
+  if (paid > 0) holder.append(made("div", `${percent(left)} of that attention is left`));
 }
 
 // ---- Controls ----
@@ -542,23 +508,19 @@ function recall() {
   }
 }
 
-const within = (value, low, high) => Math.max(low, Math.min(high, value));
-
 // Brings everything up to date with `state`. `rebuilds`: other panels, or another text between them.
 function update(rebuilds) {
-  state.budget = within(state.budget, 0, view.budgets.length - 1);
-  state.cut = within(state.cut, 0, view.cuts.length - 1);
+  const bounds = {
+    budget: [0, view.budgets.length - 1], cut: [0, view.cuts.length - 1], layer: [-1, view.layers - 1], head: [-1, view.heads - 1],
+    first: [-1, view.policies.length - 1], second: [0, view.policies.length - 1],
+  };
+  for (const [name, [low, high]] of Object.entries(bounds)) state[name] = within(state[name], low, high);
   cut = view.cuts[state.cut];
   state.step = within(state.step, 0, cut.steps);
-  state.layer = within(state.layer, -1, view.layers - 1);
-  state.head = within(state.head, -1, view.heads - 1);
-  state.first = within(state.first, -1, view.policies.length - 1);
-  if (state.second < 0 || state.second >= view.policies.length || state.second === state.first)
-    state.second = state.first === 0 && view.policies.length > 1 ? 1 : 0;
+  if (state.second === state.first) state.second = state.first === 0 && view.policies.length > 1 ? 1 : 0;
   if (state.shown.length === 0) state.shown = [0];
-  for (const name of ["budget", "cut", "step", "layer", "head", "first", "second"]) at(name).value = state[name];
   at("step").max = cut.steps;
-  at("step").value = state.step;
+  for (const name of CHOICES) at(name).value = state[name];
   at("attention").checked = state.attention;
   at("minus").hidden = state.first < 0;
   for (const box of at("policies").querySelectorAll("input")) {
@@ -572,7 +534,7 @@ function update(rebuilds) {
   describeWord();
   legend();
   sizeBars();
-  redraw();
+  draw(true);
   drawMaps();
 }
 
@@ -600,11 +562,10 @@ function go(unit, scrolls) {
   describeWord();
 }
 
-// A generated token as a query: the step in which it attends.
+// A token behind the cut as a query: the step in which it attends.
 function ask(unit) {
-  const step = view.units[unit].end - cut.prompt;
-  if (!(view.units[unit].flags & GENERATED) && view.units[unit].first < cut.prompt) return;
-  state.step = step;
+  if (view.units[unit].first < cut.prompt) return;
+  state.step = view.units[unit].end - cut.prompt;
   state.attention = true;
   cursor = -1;
   update(false);
@@ -619,25 +580,20 @@ function nextEvidence() {
   }
 }
 
+// The unit that a key leads to from the cursor.
 function moved(key) {
   const line = cursor < 0 ? range[0] * CHUNK : lineOf[cursor], last = view.units.length - 1;
   const beside = (to) => {
-    for (let i = line + to; i >= 0 && i < lines.length; i += to)
-      if (typeof lines[i] !== "string") {
-        const column = cursor < 0 ? 0 : lines[line].findIndex(([unit]) => unit === cursor);
-        return lines[i][Math.min(column, lines[i].length - 1)][0];
-      }
-    return cursor;
+    let other = line + to;
+    while (typeof lines[other] === "string") other += to;
+    const column = lines[line].findIndex?.(([unit]) => unit === cursor) ?? 0;
+    return lines[other]?.[within(column, 0, lines[other].length - 1)][0] ?? cursor;
   };
-  switch (key) {
-    case "ArrowRight": return Math.min(last, cursor + 1);
-    case "ArrowLeft": return Math.max(0, cursor - 1);
-    case "ArrowDown": return beside(1);
-    case "ArrowUp": return beside(-1);
-    case "Home": return 0;
-    case "End": return last;
-    default: return undefined;
-  }
+  const ways = {
+    ArrowRight: () => Math.min(last, cursor + 1), ArrowLeft: () => Math.max(0, cursor - 1), ArrowDown: () => beside(1),
+    ArrowUp: () => beside(-1), Home: () => 0, End: () => last,
+  };
+  return Object.hasOwn(ways, key) ? ways[key]() : undefined;
 }
 
 function legend() {
@@ -650,10 +606,8 @@ function legend() {
   if (view.hasEvidence) items.push(item("evidence", "evidence begins ends"));
   items.push(item("not there yet", "later"));
   if (state.attention && state.first < 0) {
-    const paid = item("attention, mean of all lanes; dark: left", "w");
-    paid.style.setProperty("--h-paid", "6px");
-    paid.style.setProperty("--h-left", "3px");
-    items.push(paid);
+    items.push(item("attention, mean of all lanes; strong: left", "w"));
+    items.at(-1).style.cssText = "--h-paid: 6px; --h-left: 3px";
   }
   at("legend").replaceChildren(...items);
 }
@@ -679,7 +633,7 @@ function connect() {
   at("budget").max = view.budgets.length - 1;
   at("cut").max = view.cuts.length - 1;
   at("cuts").hidden = view.cuts.length < 2;
-  for (const name of ["budget", "cut", "step", "layer", "head", "first", "second"]) {
+  for (const name of CHOICES) {
     at(name).addEventListener("input", () => {
       state[name] = Number(at(name).value);
       if (name === "cut") state.step = view.cuts[state.cut].answering;
@@ -700,10 +654,7 @@ function connect() {
     if (to !== undefined) { event.preventDefault(); go(to, true); }
     if (event.key === "Enter" && cursor >= 0) ask(cursor);
   });
-  at("word").addEventListener("click", (event) => {
-    const unit = event.target.dataset.go;
-    if (unit !== undefined) { go(Number(unit), true); }
-  });
+  at("word").addEventListener("click", ({ target }) => { if (target.dataset.go) go(Number(target.dataset.go), true); });
 
   let waiting = false;
   addEventListener("scroll", () => {

@@ -1,5 +1,6 @@
 """Commands as functions: options, errors, interruption, progress, studies, costs, figures."""
 import ast
+import html
 import os
 import pathlib
 import signal
@@ -13,6 +14,20 @@ import pytest
 
 import kvsim
 from conftest import ROOT
+
+
+def test_view_is_the_page_of_the_command(tmp_path):
+    run = kvsim.generate(tmp_path / "run.h5", prompt_tokens=60, decode=4, layers=2, kv_heads=1, head_dim=8)
+    view = kvsim.view(run, ["h2o", "streaming_llm"], [0.25, 20], cut=[50, "prompt"])
+    kept = kvsim.view(run, "h2o,streaming_llm", "25%,20", cut="50,prompt", output=tmp_path / "view.html")
+    assert view.html == kept.html == (tmp_path / "view.html").read_text(encoding="utf-8")
+    assert view.html.startswith("<!DOCTYPE html>")
+    shown = view._repr_html_()
+    assert html.unescape(shown.split('srcdoc="')[1].removesuffix('"></iframe>')) == view.html
+    view.save(tmp_path / "saved.html")
+    assert (tmp_path / "saved.html").read_bytes() == (tmp_path / "view.html").read_bytes()
+    with pytest.raises(kvsim.UsageError, match="exists already"):
+        kvsim.view(run, "h2o", 20, output=tmp_path / "view.html")
 
 
 def test_budgets_are_tokens_shares_or_text(run):
