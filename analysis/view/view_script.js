@@ -319,7 +319,10 @@ function chunkOf(panel, index) {
 
 // Makes the lines that are on the screen, and drops those that are not.
 function draw(anew = false) {
-  const top = at("texts").getBoundingClientRect().top, count = Math.ceil(lines.length / CHUNK), high = CHUNK * lineHeight;
+  // What is measured is measured first: after a change the browser would have to lay out anew for it.
+  const top = at("texts").getBoundingClientRect().top, bar = at("bar").offsetHeight, dock = at("dock").offsetHeight;
+  const map = panels[0].canvas.clientHeight, whole = lines.length * lineHeight, seen = Math.max(0, innerHeight - dock - Math.max(bar, top));
+  const count = Math.ceil(lines.length / CHUNK), high = CHUNK * lineHeight;
   const first = everything ? 0 : within(Math.floor(-top / high), 0, count);
   const end = everything ? count : within(Math.ceil((innerHeight - top) / high) + 1, 0, count);
   range = [first, end];
@@ -336,12 +339,9 @@ function draw(anew = false) {
     }
     panel.lines.style.paddingTop = `${first * high}px`;
   }
-  const whole = lines.length * lineHeight, bar = at("bar").offsetHeight;
-  const from = Math.max(0, bar - top), seen = Math.max(0, innerHeight - at("dock").offsetHeight - Math.max(bar, top));
-  for (const { frame, canvas } of panels) {
-    const scale = canvas.clientHeight / Math.max(whole, 1);
-    frame.style.top = `${Math.min(1, from / whole) * canvas.clientHeight}px`;
-    frame.style.height = `${Math.min(canvas.clientHeight, seen * scale)}px`;
+  for (const { frame } of panels) {
+    frame.style.transform = `translateY(${within((bar - top) / whole, 0, 1) * map}px)`;
+    frame.style.height = `${Math.min(map, seen / whole * map)}px`;
   }
 }
 

@@ -354,6 +354,8 @@ class Pages(CommandTest):
         self.addCleanup(self.browser.send, "Emulation.setEmulatedMedia", media="")
         self.check_words(self.trace, self.whole(), "question", "10%", self.trace.answer - self.trace.prompt["question"])
         self.assertEqual(self.run_page("return getComputedStyle(document.getElementById('bar')).position"), "static")
+        self.run_page("dispatchEvent(new Event('beforeprint')); document.body.style.width = '250px';")
+        self.assertEqual(self.run_page(CUT_OFF), [])
         self.assertGreater(len(base64.b64decode(self.browser.send("Page.printToPDF")["data"])), 10000)
 
     def test_only_what_is_on_the_screen_is_drawn(self):
