@@ -380,7 +380,8 @@ class Pages(PageTest):
                     changes.append(spread([value - alone for value in with_anchors]))
                     if key[1] == "attention_loss":
                         self.assertGreater(min(with_anchors), alone)
-                self.row(page, table, line, f"{base}, {names[granularity]}", alone, *changes)
+                if key[1] == "evidence_loss":
+                    self.row(page, table, line, f"{base}, {names[granularity]}", alone, *changes)
 
     def test_question_unknown(self):
         page, (tables, traces) = self.page("question_unknown"), self.study("question_unknown")
@@ -440,7 +441,7 @@ class Pages(PageTest):
             self.assertEqual([len(turns) for turns in found], [4] * 48, cell)
             right[cell], differences[cell] = by_turn(found), first_less_later(found)
         self.assertEqual(len(talks), 3 * len(policies) * len(budgets))
-        places = {0: ("kept", "prompt"), 2: ("kept", "question"), 3: ("anew", "prompt")}
+        places = {0: ("kept", "prompt"), 2: ("anew", "prompt")}
         for table, place in places.items():
             for line, label in enumerate(policies):
                 self.row(page, table, line, label, *(tuple(right[*place, label, budget]) for budget in budgets))
