@@ -104,7 +104,7 @@ std::string unranked(const LoopsAtCut& loops, const std::string& workload, const
            "(--least-full 0 ranks all).";
   if (right >= least * known) return "";
   return where + "as the full cache answers " + percent(right / known) + " of the items, below " +
-         percent(least) + '.';
+         percent(least) + " (--least-full 0 ranks all).";
 }
 
 /// Policies that some item or other of a ranked workload did without, by budget.

@@ -21,7 +21,7 @@ bool is_name_char(char c) {
 
 class CallReader {
  public:
-  explicit CallReader(std::string_view text) : text_(text) {}
+  CallReader(std::string_view text, std::string_view form) : text_(text), form_(form) {}
 
   std::vector<Call> calls() {
     std::vector<Call> out;
@@ -87,17 +87,16 @@ class CallReader {
   [[noreturn]] void fail(const std::string& what) const {
     const bool end = at_ == text_.size();
     usage_error(what + (end ? " at the end" : " at character " + std::to_string(at_ + 1)),
-                "policy \"" + std::string(text_) + "\"",
-                "Write EVICTION(name=value,...)+ALLOCATION(name=value,...), e.g. snapkv(window=32)+pyramid");
+                "policy \"" + std::string(text_) + "\"", form_);
   }
 
-  std::string_view text_;
+  std::string_view text_, form_;
   std::size_t at_ = 0;
 };
 
 }  // namespace
 
-std::vector<Call> parse_calls(std::string_view text) {
+std::vector<Call> parse_calls(std::string_view text, std::string_view form) {
   if (text.size() > kLongest)
     usage_error("a policy of " + std::to_string(text.size()) + " characters; at most " +
                 std::to_string(kLongest));
@@ -108,7 +107,7 @@ std::vector<Call> parse_calls(std::string_view text) {
   if (strange != text.end())
     usage_error("a policy is written in printable ASCII; character " +
                 std::to_string(strange - text.begin() + 1) + " is not");
-  return CallReader(text).calls();
+  return CallReader(text, form).calls();
 }
 
 }  // namespace kvsim::policy

@@ -16,7 +16,11 @@ struct Call {
   std::vector<Argument> arguments{};
 };
 
-/// The parts between '+', at least one. Throws Error(usage) pointing at the character where the shape breaks.
-std::vector<Call> parse_calls(std::string_view text);
+/// The parts between '+', at least one. Throws Error(usage) pointing at the character where the shape breaks,
+/// with `form` as what to do.
+std::vector<Call> parse_calls(
+    std::string_view text,
+    std::string_view form =
+        "Write EVICTION(name=value,...)+ALLOCATION(name=value,...), e.g. snapkv(window=32)+pyramid");
 
 }  // namespace kvsim::policy

@@ -272,7 +272,7 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
 }
 
 Part parse_replacement(std::string_view text, const Registry& registry) {
-  const std::vector<Call> calls = parse_calls(text);
+  const std::vector<Call> calls = parse_calls(text, "Write NAME(name=value,...), e.g. slru(protected=0.8)");
   if (calls.size() > 1)
     usage_error("a prefix cache has one replacement policy, and nothing stands behind it",
                 "policy " + in_quotes(text), "Give several policies one by one.");

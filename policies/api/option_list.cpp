@@ -11,8 +11,15 @@ namespace kvsim::policy {
 
 Params option_list(std::string_view text, const std::vector<ParamSpec>& specs, std::string_view where) {
   const std::string place(where);
-  const std::vector<Call> calls = parse_calls(place + "(" + std::string(text) + ")");
-  if (calls.size() != 1) usage_error("'" + std::string(text) + "' is not a list of NAME=VALUE", place);
+  std::vector<Call> calls;
+  try {
+    calls = parse_calls(place + "(" + std::string(text) + ")");
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+  }
+  if (calls.size() != 1)
+    usage_error("'" + std::string(text) + "' is not a list of NAME=VALUE", place,
+                "Such as " + specs[0].name + "=" + specs[0].fallback + ".");
   const std::vector<Call::Argument>& typed = calls[0].arguments;
   const std::vector<std::string> known = param_names(specs);
   for (const Call::Argument& argument : typed)

@@ -75,8 +75,8 @@ std::string suggestion(std::string_view name, const std::vector<std::string>& kn
   const std::vector<std::string> near = nearest(name, known);
   if (near.empty() && known.size() > kMostListed)
     return "Known: " + join({known.begin(), known.begin() + kMostListed}, ", ") + " and " +
-           std::to_string(known.size() - kMostListed) + " more";
-  if (near.empty()) return "Known: " + join(known, ", ");
+           std::to_string(known.size() - kMostListed) + " more.";
+  if (near.empty()) return "Known: " + join(known, ", ") + '.';
   return "Did you mean " + join(near, " or ") + "?";
 }
 

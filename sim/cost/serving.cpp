@@ -25,7 +25,7 @@ void check_heads(const Model& model, const Serving& serving) {
   if (model.query_heads % degree != 0)
     usage_error(std::to_string(degree) + " devices do not divide " + std::to_string(model.query_heads) +
                     " query heads",
-                "tensor parallel degree");
+                "tensor parallel degree", "Use a divisor of the number of heads.");
   if (stored % degree != 0 && degree % stored != 0)
     usage_error(std::to_string(degree) + " devices neither divide nor are a multiple of " +
                     std::to_string(stored) + " stored KV heads",

@@ -35,7 +35,8 @@ void check_floor(const policy::Composition& composition, std::size_t budget, con
   if (composition.eviction.spec->own_budget || budget >= composition.floor()) return;
   usage_error("keeps " + std::to_string(composition.floor()) +
                   " tokens in every lane whatever their score; " + named + " is " + std::to_string(budget),
-              composition.name);
+              composition.name,
+              "Give a budget of at least " + std::to_string(composition.floor()) + ", or other parameters.");
 }
 
 bool nothing_to_split(const policy::Composition& composition, std::size_t prompt, std::size_t budget) {

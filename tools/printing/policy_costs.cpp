@@ -174,9 +174,13 @@ std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Re
   if (spec.kind == policy::Kind::replacement) return {};
   if (spec.make_oracle)
     return {"It has none: it knows the future, and nothing that serves requests can run it."};
-  if (!complete(spec))
-    return {"They depend on parameters without a default: kvsim cost estimate --policy '" + spec.name +
-            "(...)'."};
+  if (!complete(spec)) {
+    const char* const before = spec.kind == policy::Kind::eviction     ? ""
+                               : spec.kind == policy::Kind::allocation ? "snapkv+"
+                                                                       : "full+";
+    return {std::string("They depend on parameters without a default: kvsim cost estimate --policy '") +
+            before + spec.name + "(...)'."};
+  }
   if (spec.kind == policy::Kind::representation) return representation_sentences(spec, registry);
   if (spec.kind == policy::Kind::selection) return selection_sentences(spec, registry);
   const bool eviction = spec.kind == policy::Kind::eviction;

@@ -70,7 +70,9 @@ std::string unknown_option(const CLI::App& app, const std::string& text,
   const CLI::App* const below = first_command(
       app, [&](const CLI::App& command) { return command.get_option_no_throw(name) != nullptr; });
   if (below != nullptr) return message + "Say which command: " + full_name(*below) + as_typed(left);
-  return message + suggestion(name, option_names(app)) + ' ' + see_help(app);
+  // One letter is near to every other.
+  const std::string near = name.size() > 2 ? suggestion(name, option_names(app)) + ' ' : std::string();
+  return message + near + see_help(app);
 }
 
 std::string unknown_command(const CLI::App& app, const std::string& name,
@@ -123,10 +125,12 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error) {
   const CLI::App* app = &root;
   while (true) {
     const std::vector<std::string> left = app->remaining();
-    if (const std::string* option = first_unknown_option(left)) return unknown_option(*app, *option, left);
     const bool has_commands = !command_names(*app).empty();
     const std::vector<CLI::App*> chosen = app->get_subcommands();
-    if (chosen.empty() && has_commands && !left.empty()) return unknown_command(*app, left[0], left);
+    // Options behind a misspelt command are those of the command that is meant.
+    if (chosen.empty() && has_commands && !left.empty() && !left[0].starts_with('-'))
+      return unknown_command(*app, left[0], left);
+    if (const std::string* option = first_unknown_option(left)) return unknown_option(*app, *option, left);
     if (chosen.empty() && app->get_require_subcommand_min() > 0) return missing_command(*app);
     if (chosen.empty() && !left.empty()) return unexpected_argument(*app, left[0]);
     if (chosen.empty()) return std::string(error.what()) + "\n  " + see_help(*app);

@@ -74,7 +74,8 @@ RequestTrace read_lines(const std::string& path, const ReadOptions& options, con
   const std::string first = lines.name() + " line " + std::to_string(lines.number());
   const LineFormat& format = options.format.empty() ? format_of(line, first) : format_named(options.format);
   if (!format.said.blocks && options.block_tokens > 0)
-    usage_error("a trace of format " + format.said.name + " has no blocks", "block tokens");
+    usage_error("a trace of format " + format.said.name + " has no blocks", "block tokens",
+                "Leave --block-tokens out.");
   TraceBuilder builder(lines.name(), format.said.name, options, format.defaults);
   const std::unique_ptr<LineReader> reader = format.reader(options);
   bool more = true, bad = false;

@@ -31,8 +31,8 @@ TEST_CASE("the nearest names come first, and distant names are left out") {
 TEST_CASE("suggestions read as sentences") {
   CHECK(suggestion("snpkv", {"snapkv", "window"}) == "Did you mean snapkv?");
   CHECK(suggestion("aa", {"ab", "ac", "ad"}) == "Did you mean ab, ac or ad?");
-  CHECK(suggestion("zzzzzzzz", {"snapkv", "window"}) == "Known: snapkv, window");
+  CHECK(suggestion("zzzzzzzz", {"snapkv", "window"}) == "Known: snapkv, window.");
   CHECK(suggestion("x", {}).empty());
   const std::string many = suggestion("zzzzzzzz", std::vector<std::string>(30, "snapkv"));
-  CHECK(many.ends_with("snapkv and 6 more"));
+  CHECK(many.ends_with("snapkv and 6 more."));
 }
