@@ -83,6 +83,7 @@ PolicySpec spec() {
            {.theirs = "generated tokens are appended and never dropped",
             .ours = "generated=append does that; generated=evict drops the lowest label from a full cache"}},
       .params = {horizon_param(), generated_param("append"), unit_param("lane")},
+      .needs = {.queries = true},
       .appends = label_oracle_appends,
       .layer_unit = unit_is_layer,
       .make_oracle = [](const Params& params, const CacheUnit& unit) {

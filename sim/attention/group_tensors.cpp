@@ -1,6 +1,7 @@
 #include "sim/attention/group_tensors.hpp"
 
 #include "sim/attention/finite_read.hpp"
+#include "traces/format/recorded_rows.hpp"
 
 namespace kvsim::sim {
 
@@ -81,6 +82,11 @@ void GroupTensors::read_queries(std::size_t query_head, std::size_t first, std::
                                 std::span<float> out) const {
   read_finite(*sequence_, trace::Tensor::query, group_.layer, model_head(query_head), first, n,
               out.first(n * key_dim_));
+}
+
+void GroupTensors::read_rows(std::size_t query_head, std::size_t first, std::size_t n, float* out,
+                             std::size_t stride) const {
+  trace::read_recorded_rows(*sequence_, group_.layer, model_head(query_head), first, n, out, stride);
 }
 
 void GroupTensors::read_columns(std::size_t query_head, std::span<float> sum,

@@ -62,6 +62,10 @@ class GroupTensors {
   /// head_dim floats.
   void read_queries(std::size_t query_head, std::size_t first, std::size_t n, std::span<float> out) const;
 
+  /// Reads the stored attention rows of a query head of the group (trace::read_recorded_rows()).
+  void read_rows(std::size_t query_head, std::size_t first, std::size_t n, float* out,
+                 std::size_t stride) const;
+
   /// Reads the column statistics of a query head of the group, [prompt] each.
   void read_columns(std::size_t query_head, std::span<float> sum, std::span<float> sum_squares) const;
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/base/error.hpp"
+#include "traces/format/recorded_rows.hpp"
 
 namespace kvsim::sim {
 
@@ -39,7 +40,7 @@ void require_softmax(const trace::Sequence& sequence) {
 void require_attention(const trace::Sequence& sequence, std::size_t from) {
   require_softmax(sequence);
   const std::string& name = sequence.source().name();
-  if (sequence.first_query() > from)
+  if (trace::first_row(sequence) > from)
     usage_error("stores queries from position " + std::to_string(sequence.first_query()) +
                     " on; this analysis needs those from position " + std::to_string(from) + " on",
                 name, "Capture again with --queries all, or look at fewer rows.");

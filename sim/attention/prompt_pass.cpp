@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "sim/attention/attention_rows.hpp"
 #include "sim/attention/query_reader.hpp"
+#include "traces/format/recorded_rows.hpp"
 
 namespace kvsim::sim {
 
@@ -35,7 +35,7 @@ void replay_prompt(const GroupTensors& tensors, std::span<const Subscription> su
   const trace::Sequence& sequence = tensors.sequence();
   const trace::Model& model = sequence.model();
   const std::size_t prompt = sequence.prompt_length(), group = model.group(), dim = model.head_dim;
-  const AttentionShape shape{model.attn_scale, model.layer_window[tensors.group().layer]};
+  const std::size_t first_row = trace::first_row(sequence);
   std::size_t most = 0;
   for (const Subscription& subscription : subscriptions) most = std::max(most, subscription.requirement.rows);
   for (const Subscription& subscription : subscriptions)
@@ -48,14 +48,10 @@ void replay_prompt(const GroupTensors& tensors, std::span<const Subscription> su
       progress.check();
       keys = std::min(prompt, (first / kPromptBlock + 1) * kPromptBlock);
       const std::size_t n = keys - first;
-      // No observer sees rows whose queries the trace lacks, but the block keeps its shape.
-      const std::size_t missing = std::clamp<std::size_t>(sequence.first_query(), first, keys) - first;
+      // No observer sees rows that the trace lacks, but the block keeps its shape.
+      const std::size_t missing = std::clamp<std::size_t>(first_row, first, keys) - first;
       for (std::size_t g = 0; g < group; ++g) {
-        if (missing > 0) std::fill_n(queries.begin(), missing * dim, 0.0F);
-        reader.read(lane * group + g, first + missing, n - missing,
-                    std::span(queries).subspan(missing * dim));
-        attention_rows(shape, {queries.data(), n, dim, dim}, first, tensors.key_panels(lane), rows.data(),
-                       keys);
+        reader.rows(lane * group + g, first, n, std::span(queries).first(n * dim), rows.data(), keys);
         for (const Subscription& subscription : subscriptions) {
           const bool covered =
               lane >= subscription.first_lane && lane < subscription.first_lane + subscription.n_lanes;

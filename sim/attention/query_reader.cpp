@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/attention/attention_rows.hpp"
+#include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
 
 namespace kvsim::sim {
@@ -12,6 +14,9 @@ std::size_t chunk_rows(const trace::Sequence& sequence) {
 }
 
 }  // namespace
+
+QueryReader::QueryReader(const GroupTensors& tensors)
+    : tensors_(&tensors), first_row_(trace::first_row(tensors.sequence())) {}
 
 void QueryReader::read(std::size_t query_head, std::size_t first, std::size_t n, std::span<float> out) {
   const trace::Sequence& sequence = tensors_->sequence();
@@ -25,6 +30,23 @@ void QueryReader::read(std::size_t query_head, std::size_t first, std::size_t n,
     tensors_->read_queries(query_head, first, end - first, rows);
   }
   std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>((first - begin) * dim), n * dim, out.begin());
+}
+
+void QueryReader::rows(std::size_t query_head, std::size_t first, std::size_t n, std::span<float> queries,
+                       float* out, std::size_t stride) {
+  const trace::Sequence& sequence = tensors_->sequence();
+  const trace::Model& model = sequence.model();
+  const std::size_t dim = model.head_dim;
+  const auto within = [&](std::size_t position) { return std::clamp(position, first, first + n) - first; };
+  const std::size_t unasked = within(sequence.first_query()), lost = within(first_row_);
+  if (unasked > 0) std::fill_n(queries.begin(), unasked * dim, 0.0F);
+  if (unasked < n) read(query_head, first + unasked, n - unasked, queries.subspan(unasked * dim));
+  if (unasked < n || lost > 0)
+    attention_rows({model.attn_scale, model.layer_window[tensors_->group().layer]},
+                   {queries.data(), n, dim, dim}, first, tensors_->key_panels(query_head / model.group()),
+                   out, stride);
+  if (lost < unasked)
+    tensors_->read_rows(query_head, first + lost, unasked - lost, out + lost * stride, stride);
 }
 
 std::uint64_t QueryReader::bytes(const trace::Sequence& sequence, std::size_t heads) {

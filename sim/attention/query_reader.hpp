@@ -1,5 +1,5 @@
 #pragma once
-/// Reads the queries of a lane group block after block.
+/// Reads the queries of a lane group block after block, and makes attention rows of them.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -14,10 +14,17 @@ namespace kvsim::sim {
 class QueryReader {
  public:
   /// Of the lanes of `tensors`, which must outlive it.
-  explicit QueryReader(const GroupTensors& tensors) : tensors_(&tensors) {}
+  explicit QueryReader(const GroupTensors& tensors);
 
   /// Reads queries [first, first + n) of a query head of the group into `out`, [n, head_dim].
   void read(std::size_t query_head, std::size_t first, std::size_t n, std::span<float> out);
+
+  /// Writes the attention rows of a query head at positions [first, first + n), each `stride` floats behind
+  /// the one before, and the queries that they were computed from; without a query, the row that the trace
+  /// stores, and zeros for the query. Where the trace has neither, the row is of no use. The bits of a row do
+  /// not depend on its block.
+  void rows(std::size_t query_head, std::size_t first, std::size_t n, std::span<float> queries, float* out,
+            std::size_t stride);
 
   /// Returns the bytes that it holds for `heads` query heads of a sequence.
   static std::uint64_t bytes(const trace::Sequence& sequence, std::size_t heads);
@@ -28,6 +35,7 @@ class QueryReader {
     std::vector<float> rows;
   };
   const GroupTensors* tensors_;
+  std::size_t first_row_;      ///< from which on the trace has rows, or queries to compute them
   std::vector<Piece> pieces_;  ///< per query head
 };
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "sim/attention/attention_rows.hpp"
-
 namespace kvsim::sim {
 namespace {
 
@@ -21,7 +19,6 @@ std::size_t decode_block(const trace::Sequence& sequence) {
 void RowBlock::compute(std::size_t first, std::size_t n) {
   const GroupTensors& tensors = *tensors_;
   const trace::Model& model = tensors.sequence().model();
-  const AttentionShape shape{model.attn_scale, model.layer_window[tensors.group().layer]};
   const std::size_t dim = model.head_dim, heads = std::size_t{tensors.group().n_lanes} * model.group();
   first_ = first;
   n_ = n;
@@ -31,9 +28,7 @@ void RowBlock::compute(std::size_t first, std::size_t n) {
   queries_.resize(heads * n * dim);
   for (std::size_t head = 0; head < heads; ++head) {
     const std::span<float> queries(queries_.data() + head * n * dim, n * dim);
-    reader_.read(head, first, n, queries);
-    attention_rows(shape, {queries.data(), n, dim, dim}, first, tensors.key_panels(head / group_),
-                   rows_.data() + head * n * width(), width());
+    reader_.rows(head, first, n, queries, rows_.data() + head * n * width(), width());
   }
 }
 

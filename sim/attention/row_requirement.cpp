@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "traces/format/recorded_rows.hpp"
 
 namespace kvsim::sim {
 namespace {
 
 bool holds_last(const trace::Sequence& sequence, std::size_t rows) {
-  return sequence.first_query() <= sequence.prompt_length() - rows;
+  return trace::first_row(sequence) <= sequence.prompt_length() - rows;
 }
 
 /// Returns "all 1000" or "the last 64 of 1000".
@@ -48,7 +49,18 @@ RowRequirement row_requirement(const trace::Sequence& sequence, const policy::Pr
 
 void require_queries(const trace::Sequence& sequence, std::size_t rows, const std::string& who) {
   const std::size_t needed = std::min<std::size_t>(rows, sequence.prompt_length());
+  if (sequence.first_query() > sequence.prompt_length() - needed) refuse(sequence, needed, needed, who);
+}
+
+void require_rows(const trace::Sequence& sequence, std::size_t rows, const std::string& who) {
+  const std::size_t needed = std::min<std::size_t>(rows, sequence.prompt_length());
   if (!holds_last(sequence, needed)) refuse(sequence, needed, needed, who);
+}
+
+void require_measured_queries(const trace::Sequence& sequence, const std::string& who) {
+  if (sequence.first_query() <= sequence.first_measured()) return;
+  usage_error("needs the queries of the measured tokens; this trace holds attention rows in their place", who,
+              "Capture with --queries all, or import them with the rows.");
 }
 
 std::string held_queries(const trace::Sequence& sequence) {

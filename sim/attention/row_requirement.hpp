@@ -25,6 +25,12 @@ RowRequirement row_requirement(const trace::Sequence& sequence, const policy::Pr
 /// Throws Error(usage) about `who` unless the trace has the queries of the last `rows` prompt tokens.
 void require_queries(const trace::Sequence& sequence, std::size_t rows, const std::string& who);
 
+/// The same of its rows, or queries to compute them.
+void require_rows(const trace::Sequence& sequence, std::size_t rows, const std::string& who);
+
+/// Throws Error(usage) about `who` unless the trace has the queries of all tokens that a replay measures.
+void require_measured_queries(const trace::Sequence& sequence, const std::string& who);
+
 /// Describes which of the prompt's queries the trace holds: "those of the last 64 and of 256 others".
 std::string held_queries(const trace::Sequence& sequence);
 

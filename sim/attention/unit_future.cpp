@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/attention/attention_rows.hpp"
+#include "sim/attention/query_reader.hpp"
 
 namespace kvsim::sim {
 
@@ -14,16 +14,14 @@ UnitFuture::UnitFuture(const GroupTensors& tensors, std::size_t first_lane, std:
       length_(tensors.sequence().length()),
       attention_((length_ - first_) * length_) {
   const trace::Model& model = tensors.sequence().model();
-  const AttentionShape shape{model.attn_scale, model.layer_window[tensors.group().layer]};
+  QueryReader reader(tensors);
   const std::size_t group = model.group(), heads = n_lanes * group;
-  std::vector<float> rows(block * length_);
+  std::vector<float> rows(block * length_), queries(block * model.head_dim);
   for (std::size_t position = first_; position < length_; position += block) {
     const std::size_t n = std::min(block, length_ - position), width = position + n;
     for (std::size_t head = 0; head < heads; ++head) {
-      const std::size_t lane = first_lane + head / group;
-      const MatrixView all = tensors.queries(first_lane * group + head);
-      attention_rows(shape, {all.row(position).data(), n, all.cols, all.stride}, position,
-                     tensors.key_panels(lane), rows.data(), width);
+      reader.rows(first_lane * group + head, position, n, std::span(queries).first(n * model.head_dim),
+                  rows.data(), width);
       for (std::size_t i = 0; i < n; ++i)
         for (std::size_t j = 0; j < width; ++j)
           attention_[(position - first_ + i) * length_ + j] +=

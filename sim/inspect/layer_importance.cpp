@@ -6,6 +6,7 @@
 #include "sim/attention/prompt_pass.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/workers.hpp"
+#include "traces/format/recorded_rows.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -18,7 +19,7 @@ void check(const trace::Sequence& sequence, std::size_t rows) {
                     " tokens; importance is what the last " + std::to_string(rows) +
                     " pay to those before them",
                 name, "Take a longer prompt or fewer rows.");
-  if (sequence.first_query() > sequence.prompt_length() - rows)
+  if (trace::first_row(sequence) > sequence.prompt_length() - rows)
     usage_error("stores queries from position " + std::to_string(sequence.first_query()) +
                     " on; importance needs those of the last " + std::to_string(rows) + " of " +
                     std::to_string(sequence.prompt_length()) + " prompt positions",

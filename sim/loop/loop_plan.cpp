@@ -19,7 +19,8 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
                                  const policy::Composition& composition) {
   const policy::Part& eviction = composition.eviction;
   const std::string name = eviction.spec->name + ": ";
-  if (eviction.spec->make_oracle) return {name + "knows the future, which a running model does not have; kvsim replay runs it"};
+  if (eviction.spec->make_oracle)
+    return {name + "knows the future, which a running model does not have; kvsim replay runs it"};
   if (reads_full_rows(eviction))
     return {name +
             "reads attention on evicted tokens (feedback=raw), which a running model does not compute"};

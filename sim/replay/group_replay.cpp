@@ -12,15 +12,16 @@
 #include "sim/replay/lane_measures.hpp"
 #include "sim/replay/represented_units.hpp"
 #include "sim/replay/selected_units.hpp"
+#include "traces/format/recorded_rows.hpp"
 
 namespace kvsim::sim {
 namespace {
 
-/// Returns the prompt rows that the importance w is measured over; 0 if the trace lacks their queries.
+/// Returns the prompt rows that the importance w is measured over; 0 if the trace lacks them.
 std::size_t importance_rows(const trace::Sequence& sequence, const ImportanceRule& rule) {
   const std::size_t prompt = sequence.prompt_length();
   const std::size_t wanted = std::min(rule.rows, prompt);
-  return sequence.first_query() <= prompt - wanted ? wanted : 0;
+  return trace::first_row(sequence) <= prompt - wanted ? wanted : 0;
 }
 
 bool streams(const Plan& plan) {

@@ -8,6 +8,7 @@
 #include "sim/feed/lane_budgets.hpp"
 #include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/idle_parts.hpp"
+#include "traces/format/recorded_rows.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -68,6 +69,7 @@ PartGroup make_part_group(const trace::Sequence& sequence, const policy::Part& p
     group.crosses = has_leaders(model, part, n_lanes, seed, tables);
   }
   if (group.needs.queries) require_queries(sequence, sequence.prompt_length(), name);
+  require_measured_queries(sequence, name);
   return group;
 }
 
@@ -128,7 +130,7 @@ bool reads_full_rows(const policy::Part& part) {
 }
 
 std::optional<Error> missing_queries(const trace::Sequence& sequence) {
-  if (sequence.first_query() <= sequence.first_measured()) return {};
+  if (trace::first_row(sequence) <= sequence.first_measured()) return {};
   const std::string& where = sequence.source().name();
   if (sequence.first_query() > sequence.recorded_prompt_length())
     return Error(ErrorKind::input, "does not store the query of every generated token", where,
@@ -183,8 +185,13 @@ EvictionGroup make_eviction_group(const trace::Sequence& sequence, const policy:
     if (!eviction_group.streams)
       eviction_group.requirement = row_requirement(sequence, *probe, eviction.spec->name);
   }
-  if (eviction_group.needs.queries || (eviction_group.streams && eviction_group.needs.decode_rows))
+  if (eviction.spec->make_oracle) {
+    if (eviction_group.needs.queries) require_measured_queries(sequence, eviction.spec->name);
+  } else if (eviction_group.needs.queries) {
     require_queries(sequence, sequence.prompt_length(), eviction.spec->name);
+  } else if (eviction_group.streams && eviction_group.needs.decode_rows) {
+    require_rows(sequence, sequence.prompt_length(), eviction.spec->name);
+  }
   return eviction_group;
 }
 

@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import zipfile
 import h5py
 import numpy as np
 
-from kvsim_command import SOURCE, CommandTest, main
+from kvsim_command import METRIC_KEYS, SOURCE, CommandTest, main, without_digests
 
 sys.path.insert(0, str(SOURCE / "tools" / "python"))
 import import_arrays  # noqa: E402 - after the path to it
@@ -169,6 +170,57 @@ class ImportArrays(CommandTest):
             self.assertEqual(a["capture"].attrs["q_policy"], b["capture"].attrs["q_policy"])
         self.refused(3, "whose they are", self.npz("g.npz", slim, q_token=None), *self.told)
         self.refused(3, "does not ascend", self.npz("g.npz", slim, q_token=slim["q_token"][::-1]), *self.told)
+
+    def test_attention_rows_in_place_of_queries(self):
+        """Every policy replays as with queries, or is refused by name: rows that were imported, and rows of a capture that lacks
+        the queries of its prompt."""
+        self.ok("capture", "--model", SOURCE / "traces/sample/model", "--prompt", "prompt.txt", "--max-new-tokens", "8", "--quiet",
+                "--elem", "f32", "--attention", "full", "--queries", "window:1", "-o", "rows.h5")
+        arrays = {key: values for key, values in self.arrays.items() if not key.endswith(".q")}
+        with h5py.File(self.folder / "rows.h5") as file:
+            for layer, group in file["layers"].items():
+                p, ends = group["rows/p"][...], group["rows/ptr"][...].astype(int)
+                attention = arrays[f"layers.{int(layer)}.attention"] = np.zeros((p.shape[0], self.tokens, self.tokens), "f4")
+                for token, (begin, end) in enumerate(zip(ends, ends[1:])):
+                    attention[:, token, :token + 1] = p[:, begin:end]
+        self.makes(self.npz("rows.npz", arrays), *self.told, "-o", "imported.h5")
+        self.ok("trace", "check", "imported.h5", "-q")
+        self.assertIn("No differences", self.ok("diff", "run.h5", "imported.h5", "--tolerance", "0", "--quiet"))
+        for line in r"query rows +none", r"lacking +queries", r"attention rows +" + str(self.tokens):
+            self.assertRegex(self.ok("trace", "info", "imported.h5"), line)
+        asked = ["--policy", "all", "--policy", "oracles", "--policy", "full+quest", "--policy", "full+int8", "--budget", "50%,40", "--cut",
+                 "prompt,20"]
+        cell = lambda row: (row["params"], row["budget"], row["cut"])
+        whole = {cell(row): row for row in self.rows("run.h5", *asked)}
+        need_queries = {"d2o", "expected_attention", "full+int8", "full+quest", "future_max_logit", "hashevict", "instinfer",
+                        "razor_attention", "retrieval_attention", "rocketkv", "shadowkv"}
+        for name in "rows.h5", "imported.h5":
+            refused = set()
+            for row in self.rows(name, *asked):
+                same = whole[cell(row)]
+                if row["kept_tokens"] is None and same["kept_tokens"] is not None:
+                    refused.add(row["policy"])
+                    continue
+                for key in METRIC_KEYS:
+                    with self.subTest(name, policy=row["params"], metric=key):
+                        self.assertEqual(row[key] is None, same[key] is None)
+                        if row[key] is not None:
+                            self.assertAlmostEqual(row[key], same[key], delta=1e-5 * max(1, abs(same[key])))
+            # The importer is told no classes of tokens, which fastgen needs.
+            self.assertEqual(refused, need_queries | ({"fastgen"} if name == "imported.h5" else set()))
+        said = self.kvsim("replay", "imported.h5", *asked, "--format", "csv", "-o", "some.csv").stderr
+        for policy in need_queries - {"d2o", "razor_attention", "instinfer", "retrieval_attention", "shadowkv", "rocketkv"}:
+            self.assertRegex(said, rf"skipped {re.escape(policy)} at .*needs the queries of [^\n]*\n +Capture with --queries all")
+        spoilt = {**arrays, "layers.2.attention": arrays["layers.2.attention"] * np.float32(0.5)}
+        self.refused(3, "no distribution over the", self.npz("rows.npz", spoilt), *self.told)
+        short = {key: values[..., :-1] if "attention" in key else values for key, values in arrays.items()}
+        self.refused(3, "Expected attention [Hq, R, N]", self.npz("rows.npz", short), *self.told)
+        (self.folder / "cut.h5").write_bytes((self.folder / "imported.h5").read_bytes())
+        with h5py.File(self.folder / "cut.h5", "r+") as file:
+            without_digests(file)
+            file["layers/0001/rows/p"][3, 5] = np.nan
+        self.assertRegex(self.fails(3, "replay", "cut.h5", "--policy", "h2o", "--budget", "50%", "--quiet"),
+                         r"attention of layer 1, head 3, position 2 is nan")
 
     def test_before_rope(self):
         """Unrotates with complex numbers here, in either layout; the importer rotates again."""

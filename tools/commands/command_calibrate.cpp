@@ -48,8 +48,7 @@ policy::Part codec_of(const std::string& typed) {
   const std::string name = typed.substr(0, open);
   const policy::PolicySpec* spec = front_end().policies().find_part(name);
   if (spec == nullptr)
-    usage_error("is no representation and no selection", name,
-                suggestion(name, calibrated_names()));
+    usage_error("is no representation and no selection", name, suggestion(name, calibrated_names()));
   if (!spec->make_calibrator)
     usage_error("learns nothing of other runs", name, "These do: " + listed(calibrated_names()) + ".");
   std::string rest = open == std::string::npos ? ")" : typed.substr(open + 1);

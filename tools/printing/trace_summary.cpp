@@ -12,6 +12,7 @@
 
 #include "analysis/results/text_table.hpp"
 #include "sim/base/byte_text.hpp"
+#include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
 #include "traces/workloads/prompt_item.hpp"
 
@@ -36,6 +37,7 @@ std::string human_seconds(std::int64_t ns) {
 }
 
 std::uint64_t tensor_bytes(const Header& header, Tensor tensor) {
+  if (tensor == Tensor::query && !trace::holds_queries(header)) return 0;
   return std::uint64_t{header.model.n_layers} * trace::schema::tensor_heads(header.model, tensor) *
          trace::schema::tensor_rows(header, tensor) * trace::schema::tensor_dim(header.model, tensor) *
          elem_bytes(header.elem);
@@ -98,6 +100,7 @@ struct PromptQueries {
 };
 
 std::string query_text(const Header& header) {
+  if (!trace::holds_queries(header)) return "none";
   if (header.query_token.empty()) return "all " + std::to_string(header.n_tokens());
   const PromptQueries prompt(header);
   return join({prompt.last > 0 ? "the last " + std::to_string(prompt.last) : "",
@@ -118,6 +121,7 @@ std::string column_text(const Header& header) {
 
 /// The attention rows that the trace lacks and some policies need in replay.
 std::string lacking_text(const Header& header) {
+  if (!trace::holds_queries(header)) return "queries: replay refuses, by name, policies that need them";
   if (header.query_token.empty()) return "";
   const PromptQueries prompt(header);
   return "single attention rows of " + std::to_string(prompt.tokens - prompt.held) +
@@ -365,7 +369,7 @@ void write_trace_json(std::ostream& out, const trace::Source& source) {
                              {"key_bytes", tensor_bytes(header, Tensor::key)},
                              {"value_bytes", tensor_bytes(header, Tensor::value)},
                              {"query_bytes", tensor_bytes(header, Tensor::query)},
-                             {"query_rows", header.n_query_rows()},
+                             {"query_rows", trace::holds_queries(header) ? header.n_query_rows() : 0},
                              {"counted_tokens", header.counted_tokens},
                              {"attention_rows", header.attention_token.size()},
                              {"output_weight_bytes", output_weight_bytes(header)},

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
 
 namespace kvsim::trace {
@@ -59,7 +60,8 @@ class TensorWalk {
     const Header &x = a_.header(), &y = b_.header();
     stored_ = coarser(x.elem, y.elem);
     cached_ = {{0, 0, 0, out_.header.tokens}};
-    queries_ = common_rows(x.query_token, y.query_token, out_.header.tokens);
+    if (holds_queries(x) && holds_queries(y))
+      queries_ = common_rows(x.query_token, y.query_token, out_.header.tokens);
     if (!a_.attention().empty() && !b_.attention().empty())
       attention_ = common_rows(x.attention_token, y.attention_token, out_.header.tokens);
     columns_ = a_.has_column_statistics() && x.counted_tokens == y.counted_tokens &&

@@ -24,7 +24,7 @@ class Checker {
     progress_.total = total_bytes();
     std::vector<std::string> digests;
     for (std::uint32_t layer = 0; layer < model().n_layers; ++layer) {
-      for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
+      for (const Tensor tensor : file_.stored_tensors())
         guard([&] { digests.push_back(check_tensor(file_.stored(tensor, layer), file_.header().elem)); });
       if (file_.header().output_elem)
         guard([&] { check_tensor(file_.output_weights()[layer], *file_.header().output_elem); });
@@ -33,7 +33,7 @@ class Checker {
     }
     if (segment_digests(file_.header()) != file_.segment_sha256())
       problem(file_.name() + ":/segments/sha256", "does not match the token ids");
-    if (digests.size() == std::size_t{model().n_layers} * 3) check_content(std::move(digests));
+    if (digests.size() == model().n_layers * file_.stored_tensors().size()) check_content(std::move(digests));
     guard([&] { file_.require_unchanged(); });
     return std::move(report_);
   }
@@ -44,7 +44,7 @@ class Checker {
   std::uint64_t total_bytes() const {
     std::uint64_t bytes = 0;
     for (std::uint32_t layer = 0; layer < model().n_layers; ++layer) {
-      for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
+      for (const Tensor tensor : file_.stored_tensors())
         bytes += file_.stored(tensor, layer).dataset().bytes();
       if (file_.header().output_elem) bytes += file_.output_weights()[layer].dataset().bytes();
       if (file_.has_column_statistics())

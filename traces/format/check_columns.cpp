@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
 
 namespace kvsim::trace {
@@ -82,6 +83,7 @@ class Recomputation {
 /// Whether the queries of all counted tokens are stored: queries 0 .. counted - 1 are then rows 0 .. counted
 /// - 1.
 bool has_counted_queries(const Header& header) {
+  if (!holds_queries(header)) return false;
   return header.query_token.empty() ||
          (header.query_token.size() >= header.counted_tokens &&
           header.query_token[header.counted_tokens - 1] == header.counted_tokens - 1);

@@ -2,6 +2,7 @@
 /// A trace file that passed the structural checks. Beyond the Source interface it gives `trace check` the
 /// stored datasets.
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,9 @@ class FileTrace final : public Source {
   void require_unchanged() const override { file_.require_unchanged(); }
   /// Whether the digests of blocks are stored, so that every read is verified.
   bool has_block_digests() const { return has_block_digests_; }
-  /// Digests of the lists for k, v and q of layer 0, of layer 1, ...; empty if there are none.
+  /// Keys, values and, if there are any, queries.
+  std::span<const Tensor> stored_tensors() const;
+  /// Digests of the lists for these of layer 0, of layer 1, ...; empty if there are none.
   std::vector<std::string> block_list_digests() const;
   const StoredRows& stored(Tensor tensor, std::uint32_t layer) const {
     return tensors_[layer][static_cast<std::size_t>(tensor)];

@@ -6,6 +6,7 @@
 #include "sim/base/error.hpp"
 #include "traces/format/digest.hpp"
 #include "traces/format/file_trace.hpp"
+#include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
 #include "traces/format/validate.hpp"
 
@@ -266,10 +267,13 @@ void FileTrace::read_layers() {
       input_error("attribute window is " + std::to_string(window) + ", /model/layer_window[" +
                       std::to_string(i) + "] is " + std::to_string(model.layer_window[i]),
                   group.where(""), "The file contradicts itself: capture the trace again.");
-    if (group.has("q_token") || i > 0) read_query_rows(group, i);
+    const bool queries = holds_queries(header_);
+    if (!queries && (group.has("q") || group.has("q_token")))
+      input_error("is there, though /capture says q_policy none", group.where("q"));
+    if (queries && (group.has("q_token") || i > 0)) read_query_rows(group, i);
 
     std::array<StoredRows, 3>& tensors = tensors_.emplace_back();
-    for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query}) {
+    for (const Tensor tensor : stored_tensors()) {
       InputDataset dataset = tensor_dataset(group, schema::tensor_name(tensor));
       const std::uint64_t rows =
           tensor != Tensor::query || header_.query_token.empty() ? n_tokens_ : header_.n_query_rows();
@@ -364,11 +368,15 @@ StoredRows FileTrace::with_digests(InputDataset dataset, const InputGroup& layer
   return {std::move(dataset), std::move(digests)};
 }
 
+std::span<const Tensor> FileTrace::stored_tensors() const {
+  static constexpr Tensor kTensors[] = {Tensor::key, Tensor::value, Tensor::query};
+  return {kTensors, holds_queries(header_) ? 3U : 2U};
+}
+
 std::vector<std::string> FileTrace::block_list_digests() const {
   std::vector<std::string> out;
   for (std::uint32_t i = 0; has_block_digests_ && i < header_.model.n_layers; ++i)
-    for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
-      out.push_back(stored(tensor, i).digests().sha256);
+    for (const Tensor tensor : stored_tensors()) out.push_back(stored(tensor, i).digests().sha256);
   return out;
 }
 
@@ -378,7 +386,7 @@ void FileTrace::check_content_digest() const {
   if (!has_block_digests_ || content_sha256_.empty()) return;
   std::vector<std::string> digests;
   for (const std::array<StoredRows, 3>& layer : tensors_)
-    for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query})
+    for (const Tensor tensor : stored_tensors())
       digests.push_back(layer[static_cast<std::size_t>(tensor)].dataset().text("sha256"));
   for (std::string& list : block_list_digests()) digests.push_back(std::move(list));
   if (content_digest(header_.token_id, digests) != content_sha256_)
@@ -407,6 +415,8 @@ void FileTrace::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std
   const std::size_t dim = schema::tensor_dim(header_.model, tensor);
   if (layer >= tensors_.size() || out.size() != n_rows * dim)
     bug("read of a layer or size that is not there", path_);
+  if (tensor == Tensor::query && !holds_queries(header_))
+    input_error("holds no queries", path_, "Attention rows stand in their place.");
   read_rows(stored(tensor, layer), header_.elem, head, first_row, n_rows, out);
 }
 

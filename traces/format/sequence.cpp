@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
 
 namespace kvsim::trace {
@@ -35,7 +36,7 @@ Sequence::Sequence(const Source& source, std::size_t index, const Cut& cut) : so
   check_positions();
   apply_cut();
 
-  first_query_ = 0;
+  first_query_ = holds_queries(header) ? 0 : length_;
   if (header.query_token.empty()) return;
   for (first_query_ = length_; first_query_ > 0; --first_query_)
     if (!std::binary_search(header.query_token.begin(), header.query_token.end(), token(first_query_ - 1)))
@@ -111,7 +112,7 @@ std::uint32_t Sequence::flags(std::uint64_t position) const {
 
 std::uint64_t Sequence::held_queries(std::uint64_t end) const {
   const std::vector<std::uint64_t>& stored = source_->header().query_token;
-  if (stored.empty()) return end;
+  if (stored.empty()) return first_query_ == 0 ? end : 0;
   std::uint64_t held = 0;
   for (const Span& span : spans_) {
     if (span.position >= end) break;

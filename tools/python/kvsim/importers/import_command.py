@@ -6,6 +6,8 @@ Arrays (.npz, .safetensors), by name; H heads, N tokens, d components of a head:
   layers.0.v  [Hkv, N, dv]   values
 or q, k, v with the layers as an axis before these. An axis of 1 (batch) before the heads is taken off.
   q_pre, k_pre in place of q and k: before RoPE. They are rotated here, in float64.
+  attention   [Hq, R, N] per layer, in place of q or beside it: the attention of the last R tokens to all tokens, as
+              output_attentions=True gives it; what needs queries is then refused by kvsim replay
   wo          [Hq, dv, hidden] per layer, optional: output projection (traces/format/SCHEMA.md)
   token_ids   [N]   optional: without them ids are withheld
   positions   [N]   optional: 0, 1, 2, ...

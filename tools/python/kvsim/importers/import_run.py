@@ -12,7 +12,7 @@ from ..writing.trace_header import DECODE, FLAGS, MAX_TOKENS, Capture, Header, M
 
 BLOCK_ROWS = 4096
 LISTS = ("token_ids", "positions", "q_token", "inv_freq")
-TENSORS = ("q", "k", "v", "q_pre", "k_pre", "wo")
+TENSORS = ("q", "k", "v", "q_pre", "k_pre", "wo", "attention")
 
 
 class Run:
@@ -47,23 +47,33 @@ class Run:
 
     def _check(self):
         names = {name for name, _ in self._tensors}
+        self.attention = "attention" in names
         self.names = {"q": "q_pre" if "q_pre" in names else "q", "k": "k_pre" if "k_pre" in names else "k", "v": "v"}
+        self.queries = self.names["q"] in names or not self.attention
+        if not self.queries:
+            del self.names["q"]
         for short in ("q", "k"):
             if {short, short + "_pre"} <= names:
                 raise TraceError(f"both {short} and {short}_pre are given", "arrays", "One of them says it all.")
-        if ("q_pre" in names) != ("k_pre" in names):
+        if self.queries and ("q_pre" in names) != ("k_pre" in names):
             raise TraceError("one of q and k is before RoPE, the other after it", "arrays", "Give both in one state.")
-        self.rotate = "q_pre" in names
+        self.rotate = "k_pre" in names
         self.shapes = {short: self._shape(name) for short, name in self.names.items()}
         self.output_weights = "wo" in names
         if self.output_weights:
             self.shapes["wo"] = self._shape("wo")
-        (heads, rows, dim), (kv_heads, tokens, key_dim) = self.shapes["q"], self.shapes["k"]
+        kv_heads, tokens, key_dim = self.shapes["k"]
+        if self.attention:
+            self.shapes["attention"] = self._shape("attention")
+            if self.shapes["attention"][2] != tokens or self.shapes["attention"][1] > tokens:
+                raise TraceError(f"attention {list(self.shapes['attention'])} and k {list(self.shapes['k'])} do not belong together",
+                                 "arrays", "Expected attention [Hq, R, N], the rows of the last R tokens, and k [Hkv, N, d].")
+        self.heads, rows, dim = self.shapes["q"] if self.queries else (self.shapes["attention"][0], tokens, key_dim)
         value_heads, value_tokens, value_dim = self.shapes["v"]
         if (kv_heads, tokens, dim) != (value_heads, value_tokens, key_dim) or rows > tokens or not 1 <= tokens <= MAX_TOKENS:
-            raise TraceError(f"q {list(self.shapes['q'])}, k {list(self.shapes['k'])} and v {list(self.shapes['v'])} do not "
+            raise TraceError(f"q {[self.heads, rows, dim]}, k {list(self.shapes['k'])} and v {list(self.shapes['v'])} do not "
                              "belong together", "arrays", "Expected q [Hq, Nq, d], k [Hkv, N, d] and v [Hkv, N, dv].")
-        if self.output_weights and self.shapes["wo"][:2] != (heads, value_dim):
+        if self.output_weights and self.shapes["wo"][:2] != (self.heads, value_dim):
             raise TraceError(f"wo {list(self.shapes['wo'])} is not [Hq, dv, hidden]", "arrays")
 
     def _shape(self, name):
@@ -166,7 +176,7 @@ def frequencies(run, options, config, head_dim):
 
 
 def model_of(run, options, config_text, config, ids):
-    heads, _, head_dim = run.shapes["q"]
+    heads, head_dim = run.heads, run.shapes["k"][2]
     rotary_dim, inv_freq, theta = frequencies(run, options, config, head_dim)
     window = options.window * run.n_layers if len(options.window) == 1 else options.window
     if len(window) != run.n_layers:
@@ -214,10 +224,24 @@ def write_output_weights(writer, run, layer):
     writer.put_output_weights(layer, stored(values, words, elem, where), elem)
 
 
+def write_attention(writer, run, layer):
+    """Writes the attention rows of the last tokens, each up to its own token."""
+    values, words, where = run.read("attention", layer, "f32")
+    rows, tokens = values.shape[1:]
+    for i in range(rows):
+        end = tokens - rows + i + 1
+        p = widened(values[:, i, :end], words).astype("<f4")
+        if not (p >= 0).all() or not (np.abs(p.sum(axis=1, dtype="f8") - 1) <= 1e-3).all():
+            raise TraceError(f"the row of token {end - 1} is no distribution over the {end} tokens up to it", where,
+                             "Expected softmax weights in float32, with what is beyond a row's own token at its end.")
+        writer.append_attention(layer, 0, p)
+
+
 def import_run(options, config_text, config):
     """Writes options.output; returns its model and its number of tokens."""
     run = Run(open_arrays(options.arrays))
-    tokens, rows = run.shapes["k"][1], run.shapes["q"][1]
+    tokens = run.shapes["k"][1]
+    rows = run.shapes["q"][1] if run.queries else tokens
     ids = whole_list(run, "token_ids", tokens, np.full(tokens, -1))
     positions = whole_list(run, "positions", tokens, np.arange(tokens))
     query_token = whole_list(run, "q_token", rows, None)
@@ -242,15 +266,21 @@ def import_run(options, config_text, config):
     flags = np.where(np.arange(tokens) >= prompt, FLAGS["generated"], 0)
     segments = [Segment(prompt)] + ([Segment(tokens - prompt, 0, DECODE)] if prompt < tokens else [])
     source = options.source or ("npz" if options.arrays[0].endswith(".npz") else "safetensors")
-    header = Header(Capture("converted:" + source, q_policy=query_policy(query_token, tokens, prompt), sampling="unknown"),
+    attended = run.shapes["attention"][1] if run.attention else 0
+    row_policy = "none" if attended == 0 else "full" if attended == tokens else f"window:{max(attended - tokens + prompt, 1)}"
+    queried = query_policy(query_token, tokens, prompt) if run.queries else "none"
+    header = Header(Capture("converted:" + source, q_policy=queried, row_policy=row_policy, sampling="unknown"),
                     ids, segments, token_position=positions, token_flags=flags, flags_known=FLAGS["generated"],
-                    query_token=query_token, writer="import_arrays")
-    with TraceWriter(options.output, model, elem, overwrite=options.overwrite) as writer:
+                    query_token=query_token, attention_token=np.arange(tokens - attended, tokens) if attended else None,
+                    writer="import_arrays")
+    with TraceWriter(options.output, model, elem, overwrite=options.overwrite, queries=run.queries) as writer:
         for layer in range(run.n_layers):
             for short in run.names:
                 at = positions if short != "q" or query_token is None else positions[query_token]
                 write_rows(writer, run, short, layer, at)
             if run.output_weights:
                 write_output_weights(writer, run, layer)
+            if run.attention:
+                write_attention(writer, run, layer)
         writer.finish(header)
     return model, tokens

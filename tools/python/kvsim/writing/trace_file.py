@@ -23,7 +23,7 @@ from .stored_elements import WORDS
 from .trace_error import TraceError
 from .trace_header import PROMPT, check_header, check_model, require
 
-SCHEMA_MAJOR, SCHEMA_MINOR = 1, 4
+SCHEMA_MAJOR, SCHEMA_MINOR, MINOR_WITHOUT_QUERIES = 1, 4, 5
 ATTENTION_CHUNK = 65536
 
 # Bits of the root attribute `features`.
@@ -32,14 +32,15 @@ BLOCK_DIGESTS, COLUMN_STATISTICS, TEXT, OUTPUT_WEIGHTS = 1 << 3, 1 << 5, 1 << 6,
 
 
 class _Layer:
-    def __init__(self, group, model, elem, checksum):
+    def __init__(self, group, model, elem, checksum, queries):
         def stream(name, heads, dim):
             return RowStream(group, name, elem, heads, dim, chunk_rows(dim, elem), checksum)
 
         self.group = group
         self.streams = {"k": stream("k", model.n_kv_heads, model.head_dim),
-                        "v": stream("v", model.n_kv_heads, model.v_head_dim),
-                        "q": stream("q", model.n_q_heads, model.head_dim)}
+                        "v": stream("v", model.n_kv_heads, model.v_head_dim)}
+        if queries:
+            self.streams["q"] = stream("q", model.n_q_heads, model.head_dim)
         self.rows_group = self.rows = None
         self.first_key, self.ptr = [], [0]
         self.has_output_weights = False
@@ -51,10 +52,10 @@ class TraceWriter:
     """A new trace, which gets its name from finish() (partial_file.py). Without finish() (after an exception, or by
     discard()) no file remains. Not for concurrent use by several threads.
 
-    `elem` is the type of every q, k and v: f32, f16 or bf16. Raises TraceError, and OSError when the disk fails.
+    `elem` is the type of every q, k and v: f32, f16 or bf16; without `queries` there is no q. Raises TraceError, and OSError when the disk fails.
     """
 
-    def __init__(self, path, model, elem, overwrite=False, checksum=True):
+    def __init__(self, path, model, elem, overwrite=False, checksum=True, queries=True):
         self.path, self.model, self.elem = os.fspath(path), model, elem
         self._file, self._partial, self._checksum = None, None, checksum
         check_model(model, self.path)
@@ -71,7 +72,7 @@ class TraceWriter:
             self._file = h5f.create(os.fsencode(self._partial.name), h5f.ACC_TRUNC, without_times(h5p.FILE_CREATE), access)
             put_number(self._file, "complete", "u1", 0)
             self._layers_group = create_group(self._file, "layers")
-            self._layers = [_Layer(create_group(self._layers_group, f"{layer:04d}"), model, elem, checksum)
+            self._layers = [_Layer(create_group(self._layers_group, f"{layer:04d}"), model, elem, checksum, queries)
                             for layer in range(model.n_layers)]
         except BaseException:
             self.discard()
@@ -150,7 +151,7 @@ class TraceWriter:
     def _check_rows(self, header):
         n_queries = len(header.token_id) if header.query_token is None else len(header.query_token)
         n_attention = 0 if header.attention_token is None else len(header.attention_token)
-        expected = {"k": len(header.token_id), "v": len(header.token_id), "q": n_queries}
+        expected = {name: n_queries if name == "q" else len(header.token_id) for name in self._layers[0].streams}
         for index, layer in enumerate(self._layers):
             found = {name: stream.rows for name, stream in layer.streams.items()}
             if found != expected or len(layer.first_key) != n_attention:
@@ -181,7 +182,7 @@ class TraceWriter:
         for name in ("n_q_heads", "n_kv_heads", "head_dim"):
             put_number(layer.group, name, "<u4", getattr(model, name))
         put_number(layer.group, "window", "<i4", model.layer_window[index])
-        digests = "".join(layer.streams[name].finish() for name in ("k", "v", "q"))
+        digests = "".join(stream.finish() for stream in layer.streams.values())
         if header.query_token is not None:
             put_list(layer.group, "q_token", "<u8", header.query_token)
         if layer.rows is not None:
@@ -191,10 +192,11 @@ class TraceWriter:
             put_list(layer.rows_group, "ptr", "<u8", layer.ptr)
             layer.finished.append(("rows_p", layer.rows))
         lists = put_block_digests(layer.group, sorted([*layer.streams.items(), *layer.finished]))
-        return digests, "".join(lists[name] for name in ("k", "v", "q"))
+        return digests, "".join(lists[name] for name in layer.streams)
 
     def _write_root(self, header, content_sha256):
-        features = BLOCK_DIGESTS | (ALL_QUERIES if header.query_token is None else SOME_QUERIES)
+        queries = "q" in self._layers[0].streams
+        features = BLOCK_DIGESTS | (0 if not queries else ALL_QUERIES if header.query_token is None else SOME_QUERIES)
         features |= ATTENTION_ROWS if self._layers[0].rows is not None else 0
         features |= TIMES if header.layer_ns is not None or header.attn_ns is not None else 0
         features |= COLUMN_STATISTICS if self._layers[0].counted_tokens else 0
@@ -203,7 +205,7 @@ class TraceWriter:
         root = self._file
         put_text(root, "format", "kvtrace")
         put_number(root, "schema_major", "<u2", SCHEMA_MAJOR)
-        put_number(root, "schema_minor", "<u2", SCHEMA_MINOR)
+        put_number(root, "schema_minor", "<u2", SCHEMA_MINOR if queries else MINOR_WITHOUT_QUERIES)
         for name in ("file_uuid", "created_utc", "writer"):
             put_text(root, name, getattr(header, name))
         put_number(root, "n_tokens", "<u8", len(header.token_id))
