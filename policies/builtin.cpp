@@ -2,12 +2,16 @@
 
 namespace kvsim::policy {
 
-#define KVSIM_EVICTION(name) namespace name { PolicySpec spec(); }
-#define KVSIM_ALLOCATION(name) namespace name { PolicySpec spec(); }
-#define KVSIM_ORACLE(name) namespace name { PolicySpec spec(); }
-#define KVSIM_REPRESENTATION(name) namespace name { PolicySpec spec(); }
-#define KVSIM_SELECTION(name) namespace name { PolicySpec spec(); }
-#define KVSIM_REPLACEMENT(name) namespace name { PolicySpec spec(); }
+#define KVSIM_POLICY(name) \
+  namespace name {         \
+  PolicySpec spec();       \
+  }
+#define KVSIM_EVICTION(name) KVSIM_POLICY(name)
+#define KVSIM_ALLOCATION(name) KVSIM_POLICY(name)
+#define KVSIM_ORACLE(name) KVSIM_POLICY(name)
+#define KVSIM_REPRESENTATION(name) KVSIM_POLICY(name)
+#define KVSIM_SELECTION(name) KVSIM_POLICY(name)
+#define KVSIM_REPLACEMENT(name) KVSIM_POLICY(name)
 #define KVSIM_PRESET(name, expansion, summary, paper)
 #define KVSIM_ABSENT(name, needs, instead)
 #include "policies/builtin.def"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Shows the main use on SmolLM2-135M-Instruct, which tools/model.sh fetches while kvsim is built; where it cannot be had, on the small model
 # that is shipped. Installs missing packages, builds, hides facts in texts, lets the model answer through the caches of policies that did not
-# know the question, records it while it reads one of the texts, and replays what each policy lost. Says before each table what it shows.
+# know the question, records it while it reads one of the texts, replays what each policy lost, and shows the words that each forgot. Says
+# before each table what it shows.
 # Argument: an output directory (default build/demo).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -55,7 +56,11 @@ say "4. What did they lose of the recorded run? One pass replays them, with the 
 run "$kvsim" replay "$out/item.h5" --cut prompt,question --budget 10%,50% --policy full --policy keydiff+adakv --policy keydiff \
   --policy lagkv --policy tova --policy snapkv --policy 'snapkv(window=8,unit=layer)+xkv' --policy random --quiet
 
-say "prompts: $out/keys.jsonl" "trace:   $out/item.h5    (look: $kvsim trace info $out/item.h5)"
+say "5. Which words did they forget? A page with the text under each policy, its budgets and steps as sliders:"
+run "$kvsim" view "$out/item.h5" --policy keydiff+adakv,keydiff,lagkv,tova,snapkv,streaming_llm --budget 5%,10%,25%,50% \
+  --cut question,prompt --overwrite -o "$out/view.html" --quiet
+
+say "page:    $out/view.html" "prompts: $out/keys.jsonl" "trace:   $out/item.h5    (look: $kvsim trace info $out/item.h5)"
 say "Next:" \
   "  the same answers when the policies know the question:" \
   "    $kvsim evaluate --model $model --workload $out/keys.jsonl --cut prompt --budget 10% --policy keydiff --policy snapkv --policy xkv" \

@@ -30,7 +30,7 @@ using Key = std::array<std::string, kFields>;
 struct LoopCell {
   std::vector<double> values;  ///< one per measure
   bool skipped = false;
-  std::string workload{};          ///< of answers
+  std::string workload{};        ///< of answers
   double right_full = kNoValue;  ///< of answers
 };
 using Cells = std::map<Key, LoopCell>;

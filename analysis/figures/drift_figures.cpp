@@ -61,7 +61,8 @@ struct DriftCurves {
   std::size_t items = 0, layers = 0;
 };
 
-DriftCurves curves_of(const ResultsView& view, const Parts& parts, const Metric& metric, FigureChoice& choice) {
+DriftCurves curves_of(const ResultsView& view, const Parts& parts, const Metric& metric,
+                      FigureChoice& choice) {
   // Points of a curve along an answer at most: beyond, each is the mean over as many tokens.
   constexpr double kMostPoints = 32;
   DriftCurves out;

@@ -95,9 +95,10 @@ std::vector<Figure> compression(const FigureTables& tables, const FigureChoice& 
 struct PlanTrait {
   const char *key, *tier, *said;
 };
-constexpr PlanTrait kPlanTraits[] = {{"device_policy", "device", ""},  {"device_capacity_bytes", "device", "device "},
-                             {"host_policy", "host", "host "}, {"host_capacity_bytes", "host", "host "},
-                             {"ssd_policy", "SSD", "SSD "},    {"ssd_capacity_bytes", "SSD", "SSD "}};
+constexpr PlanTrait kPlanTraits[] = {
+    {"device_policy", "device", ""},  {"device_capacity_bytes", "device", "device "},
+    {"host_policy", "host", "host "}, {"host_capacity_bytes", "host", "host "},
+    {"ssd_policy", "SSD", "SSD "},    {"ssd_capacity_bytes", "SSD", "SSD "}};
 
 /// Without parameters.
 std::string policy_name(const std::string& policy) {

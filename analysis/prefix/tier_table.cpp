@@ -16,7 +16,6 @@ namespace {
 
 using cost::Tier;
 
-
 struct Shown {
   const char* heading;
   bool setting;  ///< left out where all plans agree

@@ -269,14 +269,15 @@ Findings skipped_cells(const Records& skipped) {
                     analysis = skipped.column("analysis"), reason = skipped.column("reason");
   std::map<std::string, SkippedFor> groups;
   for (const std::vector<Value>& row : skipped.rows) {
-    const std::string why = exact_field(row[reason]), ran = exact_field(row[policy]), looked = exact_field(row[analysis]),
-                      at_cut = exact_field(row[cut]);
+    const std::string why = exact_field(row[reason]), ran = exact_field(row[policy]),
+                      looked = exact_field(row[analysis]), at_cut = exact_field(row[cut]);
     SkippedFor& group = groups.try_emplace(kind_of(why), SkippedFor{why, {}, {}}).first->second;
     add_once(group.what, !ran.empty()      ? ran
                          : !looked.empty() ? "analysis " + looked
                          : !at_cut.empty() ? "cut " + at_cut
                                            : "trace " + exact_field(row[trace]));
-    if (const std::string at = exact_field(row[budget]); !at.empty()) add_once(group.budgets, budget_text(at));
+    if (const std::string at = exact_field(row[budget]); !at.empty())
+      add_once(group.budgets, budget_text(at));
     ++group.rows;
     group.varies = group.varies || why != group.reason;
   }

@@ -231,8 +231,8 @@ Findings workloads_apart(const Evidence& evidence, const Metric& metric) {
       if (!surely_better(evidence, metric, question, local, *general)) continue;
       apart.insert(workload);
       finding.details.push_back(quoted_name(workload) + " at " + budget_text(win.budget) + ": " +
-                                quoted_name(local.policy) + ' ' + mean_over_traces_text(metric, local) + ", where " +
-                                quoted_name(general->policy) + ", best over all, has " +
+                                quoted_name(local.policy) + ' ' + mean_over_traces_text(metric, local) +
+                                ", where " + quoted_name(general->policy) + ", best over all, has " +
                                 value_text(metric, general->mean) + " (" +
                                 interval_text(metric, general->low, general->high) + ").");
     }
@@ -333,16 +333,17 @@ Findings sufficient_budget(const Evidence& evidence) {
     const bool doubtful = !best.high || *best.high >= kSmallLoss;
     return {
         {"The smallest studied budget at which a policy loses less than " + limit + " of attention is " +
-         budget_text(win.budget) + ": " + quoted_name(best.policy) + ", " + mean_over_traces_text(metric, best) + "; " +
-         std::to_string(below) + " of " + std::to_string(contestants.size()) + " policies do." +
+         budget_text(win.budget) + ": " + quoted_name(best.policy) + ", " +
+         mean_over_traces_text(metric, best) + "; " + std::to_string(below) + " of " +
+         std::to_string(contestants.size()) + " policies do." +
          (doubtful ? " That it is less is not certain: the interval does not rule out " + limit + "." : "")}};
   }
   const Win& least = *std::min_element(all.begin(), all.end(), [](const Win& a, const Win& b) {
     return a.best.front().mean < b.best.front().mean;
   });
   return {{"At no studied budget does a policy lose less than " + limit + " of attention. The least is " +
-           mean_over_traces_text(metric, least.best.front()) + ", by " + quoted_name(least.best.front().policy) + " at " +
-           budget_text(least.budget) + '.'}};
+           mean_over_traces_text(metric, least.best.front()) + ", by " +
+           quoted_name(least.best.front().policy) + " at " + budget_text(least.budget) + '.'}};
 }
 
 namespace {

@@ -41,7 +41,8 @@ class StudiedRows {
 std::map<std::string, std::string> workload_by_trace(const Records& results) {
   std::map<std::string, std::string> out;
   const std::size_t trace = results.column("trace"), workload = results.column("workload");
-  for (const std::vector<Value>& row : results.rows) out.emplace(exact_field(row[trace]), exact_field(row[workload]));
+  for (const std::vector<Value>& row : results.rows)
+    out.emplace(exact_field(row[trace]), exact_field(row[workload]));
   return out;
 }
 
@@ -59,7 +60,8 @@ std::string workloads_text(const Records& results) {
 std::string policies_text(const Records& results) {
   std::map<std::string, std::set<std::string>> by_role;
   const std::size_t params = results.column("params"), role = results.column("role");
-  for (const std::vector<Value>& row : results.rows) by_role[exact_field(row[role])].insert(exact_field(row[params]));
+  for (const std::vector<Value>& row : results.rows)
+    by_role[exact_field(row[role])].insert(exact_field(row[params]));
   std::vector<std::string> items;
   if (const std::size_t n = by_role["policy"].size(); n > 0)
     items.push_back(n == 1 ? "1 policy" : std::to_string(n) + " policies");
@@ -125,8 +127,9 @@ SortableTable policy_table(const ReportedStudy& study) {
   std::set<std::string> seen;
   for (const std::vector<Value>& row : results.rows)
     if (seen.insert(exact_field(row[params])).second)
-      table.rows.push_back(
-          {{.shown = exact_field(row[policy])}, {.shown = exact_field(row[role])}, {.shown = exact_field(row[params])}});
+      table.rows.push_back({{.shown = exact_field(row[policy])},
+                            {.shown = exact_field(row[role])},
+                            {.shown = exact_field(row[params])}});
   return table;
 }
 

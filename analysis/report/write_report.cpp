@@ -46,7 +46,8 @@ class Drawings {
       return out;
     }
     const std::string stem = folder_ + '/' + out.figure.name;
-    out.drawing = {read_file(stem + ".svg", kMostDrawingBytes), read_file(stem + ".dark.svg", kMostDrawingBytes)};
+    out.drawing = {read_file(stem + ".svg", kMostDrawingBytes),
+                   read_file(stem + ".dark.svg", kMostDrawingBytes)};
     if (out.figure.width == Width::column) return out;
     Figure narrow = out.figure;
     narrow.width = Width::column;

@@ -111,7 +111,8 @@ Records ranked_answers(const Records& answers, const Records& means, std::string
   for (const std::vector<Value>& row : answers.rows) {
     const auto found = ranked.find(exact_field(row[cut]));
     if (found == ranked.end()) continue;
-    if (found->second.size() == 1 || found->second.contains(exact_field(row[workload]))) out.rows.push_back(row);
+    if (found->second.size() == 1 || found->second.contains(exact_field(row[workload])))
+      out.rows.push_back(row);
   }
   return out;
 }

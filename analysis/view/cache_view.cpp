@@ -6,9 +6,13 @@
 
 #include "sim/attention/lane_rows.hpp"
 #include "sim/attention/mean_attention.hpp"
+#include "sim/base/error.hpp"
 
 namespace kvsim::analysis {
 namespace {
+
+/// Entries of attention rows that are held at once: 2 GiB.
+constexpr std::uint64_t kMostEntries = 1ULL << 28;
 
 /// Shows `look` the rows of each lane's query heads at positions from `first` on.
 void for_rows_of_lanes(const trace::Sequence& sequence, std::uint64_t first, Progress& progress,
@@ -159,6 +163,13 @@ CacheView cache_view(const std::vector<trace::Sequence>& sequences, const std::s
   const trace::Sequence& sequence = sequences.front();
   CacheView view = viewed_text(sequence, name);
   view.first_row = sequence.length();
+  for (const trace::Sequence& cut : sequences)
+    view.first_row = std::min(view.first_row, cut.first_measured());
+  if ((sequence.length() - view.first_row) * sequence.length() > kMostEntries)
+    usage_error(std::to_string(sequence.length() - view.first_row) + " queries over " +
+                    std::to_string(sequence.length()) + " tokens are too many to view",
+                "--cut",
+                "Cut later: --cut " + std::to_string(sequence.length() - kMostEntries / sequence.length()));
   sim::Request request = asked;
   request.decisions = request.each_step = true;
   const double share = 0.8 / static_cast<double>(sequences.size());
@@ -170,7 +181,6 @@ CacheView cache_view(const std::vector<trace::Sequence>& sequences, const std::s
     for (std::size_t i = 0; i < outcome.cells.size(); ++i)
       out.cells.push_back(
           viewed_cell(request.cells[i].composition, outcome.measured_steps(), std::move(outcome.cells[i])));
-    view.first_row = std::min(view.first_row, cut.first_measured());
   }
   progress.begin_part(0.8, 0.2);
   progress.total.store(2 * view.n_layers * view.n_kv_heads *

@@ -41,7 +41,8 @@ PolicySpec spec() {
       .name = "queue_lru",
       .kind = Kind::replacement,
       .summary =
-          "knows the next requests: LRU that spares what those that wait need, the first in the queue longest",
+          "knows the next requests: LRU that spares what those that wait need, the first in the queue "
+          "longest",
       .paper =
           "vLLM, Waiting-Queue-Informed LRU for Prefix Cache Eviction, proposal of 2026, "
           "https://github.com/vllm-project/vllm/issues/48485",

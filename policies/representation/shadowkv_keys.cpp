@@ -14,8 +14,8 @@ namespace {
 
 using Keys = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// The product of two factors of `rank` columns, rounded to 16-bit floats, that is nearest to `keys`: its first
-/// singular directions are the last eigenvectors of its moments.
+/// The product of two factors of `rank` columns, rounded to 16-bit floats, that is nearest to `keys`: its
+/// first singular directions are the last eigenvectors of its moments.
 Keys nearest_of_rank(const Keys& keys, std::size_t rank) {
   const Eigen::MatrixXd numbers = keys.cast<double>();
   const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> moments(numbers.transpose() * numbers);
@@ -155,12 +155,13 @@ Cost shadowkv_cost(const Rule& rule, const CostShape& shape) {
   const double rank = real(rule.rank_of(kept, width)), w = real(width);
   const double numbers = real(kept) * real(shape.kv_heads * shape.head_dim);
   Cost out;
-  // The moments, their eigenvectors (9 w^3: Golub and Van Loan, Matrix Computations, 8.3) and the product with
-  // those; chunks are compared with their means.
-  out.prompt = {.flops = 2 * numbers * (w + rank) + 9 * w * w * w * (rule.whole_layer ? 1 : real(shape.kv_heads)),
-                .ops = 4 * numbers,
-                .bytes = 3 * numbers * real(shape.element_bytes),
-                .launches = 4};
+  // The moments, their eigenvectors (9 w^3: Golub and Van Loan, Matrix Computations, 8.3) and the product
+  // with those; chunks are compared with their means.
+  out.prompt = {
+      .flops = 2 * numbers * (w + rank) + 9 * w * w * w * (rule.whole_layer ? 1 : real(shape.kv_heads)),
+      .ops = 4 * numbers,
+      .bytes = 3 * numbers * real(shape.element_bytes),
+      .launches = 4};
   // A key is made from its row of the one factor and all of the other, and rotated.
   out.read_number = {.flops = 2 * rank, .ops = kRotationOps};
   return out;

@@ -86,7 +86,7 @@ STUDIES = {
 
 # Messages that name an option or a command and that no row provokes, by a part of theirs, and why.
 LEFT_OUT = {
-    r"--device cpu|lower --max-new-tokens|Lower --prefill-chunk|--compute (bf16|f32)|CMAKE_CUDA": "of a GPU, or of memory",
+    r"--device cpu|lower --max-new-tokens|Lower --prefill-chunk|--compute (bf16|f32)|Cut later: --cut|CMAKE_CUDA": "of a GPU, or of memory",
     r"mpirun|srun": "of MPI",
     r"fewer --threads\.": "of a machine that is short of memory, threads or disk",
     r"built without|libsentencepiece-dev|KVSIM_CUDA": "of another build",

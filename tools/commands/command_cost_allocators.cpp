@@ -92,7 +92,8 @@ analysis::Records allocator_records(const CostAllocatorsOptions& question) {
   return out;
 }
 
-void write_allocator_table(std::ostream& out, const CostAllocatorsOptions& question, const analysis::Records& records) {
+void write_allocator_table(std::ostream& out, const CostAllocatorsOptions& question,
+                           const analysis::Records& records) {
   out << "model    " << analysis::described(cost::find_model(question.model)) << '\n'
       << "machine  " << analysis::described(cost::find_machine(question.machine)) << '\n'
       << "memory   " << analysis::exact_field(records.rows.front()[records.column("slots")], "-")

@@ -48,8 +48,8 @@ std::vector<std::string> swept(const CostEstimateOptions& options, const std::st
 
 /// What is swept, else what the option of that name says.
 template <class Parse>
-std::vector<std::uint64_t> numbers(const CostEstimateOptions& options, const std::string& name, const std::string& given,
-                                   Parse parse) {
+std::vector<std::uint64_t> numbers(const CostEstimateOptions& options, const std::string& name,
+                                   const std::string& given, Parse parse) {
   std::vector<std::uint64_t> out;
   for (const std::string& text : swept(options, name)) out.push_back(parse(text, "--sweep " + name));
   if (!out.empty()) return out;

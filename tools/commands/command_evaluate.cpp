@@ -88,7 +88,8 @@ std::vector<capture::WorkloadItem> items_of(const std::string& text, const std::
   return {capture::parse_workload_item(text, path, options.item)};
 }
 
-std::vector<capture::WorkloadItem> items_of(const EvaluateOptions& options, const analysis::Evaluation& model) {
+std::vector<capture::WorkloadItem> items_of(const EvaluateOptions& options,
+                                            const analysis::Evaluation& model) {
   if (!options.trace.empty()) {
     std::vector<capture::WorkloadItem> items;
     for (const ChosenSequence& chosen : chosen_sequences(options.trace, options.sequence))

@@ -176,7 +176,8 @@ class Pricing {
 };
 
 std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies, const sim::Request& request,
-                                      const ReplayOptions& options, analysis::Scope scope, const Pricing& pricing) {
+                                      const ReplayOptions& options, analysis::Scope scope,
+                                      const Pricing& pricing) {
   std::vector<analysis::Row> rows;
   for (std::size_t i = 0; i < studies.size(); ++i) {
     const ChosenSequence& study = studies[i];

@@ -30,8 +30,7 @@ Check byte_count() {
   const auto convert = [](std::string& text) -> std::string {
     const double bytes = bytes_of(text).value_or(0);
     if (!(bytes >= 1 && bytes < 0x1p63))
-      return in_quotes(text) +
-             " is no size in bytes; one is 512MiB, 80GiB (2^30 bytes) or 80GB (10^9 bytes)";
+      return in_quotes(text) + " is no size in bytes; one is 512MiB, 80GiB (2^30 bytes) or 80GB (10^9 bytes)";
     text = std::to_string(static_cast<std::uint64_t>(bytes));
     return {};
   };

@@ -11,7 +11,6 @@
 namespace kvsim::hdf5 {
 namespace {
 
-
 PropertyList creation_list(hid_t list_class, std::string_view where) {
   PropertyList list(check(H5Pcreate(list_class), "cannot make a property list", where));
   // Without object times, identical runs give identical files.

@@ -22,7 +22,8 @@ static_assert(std::endian::native == std::endian::little, "GGUF files are little
 constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint64_t kMaxFileBytes = 1ULL << 40;
 constexpr std::uint64_t kMaxKeys = 65'536, kMaxGgufTensors = 200'000;
-constexpr std::uint64_t kMaxKeyBytes = 65'535, kMaxGgufNameBytes = 64, kMaxGgufRank = 4, kMaxAlignment = 1ULL << 20;
+constexpr std::uint64_t kMaxKeyBytes = 65'535, kMaxGgufNameBytes = 64, kMaxGgufRank = 4,
+                        kMaxAlignment = 1ULL << 20;
 constexpr const char* kTruncated = "The file is truncated or damaged: get it again.";
 
 // Codes of metadata values.

@@ -88,7 +88,8 @@ class Fields {
 /// A tensor of F32 as numbers for config.json.
 json::array divisors(const Gguf& file, const char* name) {
   const GgufTensor& tensor = file.tensor(name);
-  if (tensor.type->name != "F32") input_error("is not of type F32", file.path() + " tensor " + in_quotes(name));
+  if (tensor.type->name != "F32")
+    input_error("is not of type F32", file.path() + " tensor " + in_quotes(name));
   json::array values;
   for (std::size_t at = 0; at < tensor.data.size(); at += sizeof(float)) {
     float value;

@@ -24,7 +24,6 @@ constexpr std::size_t kMaxConfigValues = 100'000;
 constexpr std::uint64_t kMaxLayers = 1024, kMaxHeads = 1024, kMaxHeadDim = 1024;
 constexpr std::uint64_t kMaxWidth = 1ULL << 20, kMaxVocab = 1ULL << 22;
 
-
 constexpr std::uint64_t kFirstWindowLayer = 28;  ///< default of max_window_layers for both Qwens
 
 /// What the reader of a file wants of it.

@@ -252,7 +252,8 @@ void Checkpoint::open_sharded() {
     for (const auto& [name, tensor] : found) {
       const auto [earlier, fresh] = home.emplace(name, tensor.file);
       if (!fresh)
-        input_error("tensor " + in_quotes(name) + " is in " + earlier->second + " and in " + tensor.file, path);
+        input_error("tensor " + in_quotes(name) + " is in " + earlier->second + " and in " + tensor.file,
+                    path);
     }
     for (const std::string& name : names) {
       auto node = found.extract(name);

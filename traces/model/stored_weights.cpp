@@ -115,7 +115,8 @@ StoredWeights read_stored_weights(const JsonObject& config) {
   } else if (method == "compressed-tensors") {
     stored = read_compressed_tensors(object);
   } else {
-    input_error("weights quantised by " + in_quotes(method) + " are not supported", object.path("quant_method"),
+    input_error("weights quantised by " + in_quotes(method) + " are not supported",
+                object.path("quant_method"),
                 std::string("Supported: awq, bitsandbytes, compressed-tensors, fp8, gptq. ") + kByHand);
   }
   stored.method = method;

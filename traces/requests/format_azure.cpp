@@ -57,14 +57,15 @@ class AzureReader : public CsvReader {
 }  // namespace
 
 LineFormat azure_format() {
-  return {
-      .said = {"azure", "csv with TIMESTAMP, ContextTokens, GeneratedTokens (2023, 2024)", false},
-      .defaults = {.from_first = true},
-      .recognises =
-          [](const auto& names) {
-            return has_names(names, {"TIMESTAMP", "ContextTokens"});
-          },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<AzureReader>(); }};
+  return {.said = {"azure", "csv with TIMESTAMP, ContextTokens, GeneratedTokens (2023, 2024)", false},
+          .defaults = {.from_first = true},
+          .recognises =
+              [](const auto& names) {
+                return has_names(names, {"TIMESTAMP", "ContextTokens"});
+              },
+          .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> {
+            return std::make_unique<AzureReader>();
+          }};
 }
 
 }  // namespace kvsim::requests

@@ -11,7 +11,18 @@ namespace {
 
 class BailianReader : public LineReader {
  public:
-  enum Column : std::size_t { kChat, kParent, kTime, kPrompt, kGenerated, kType, kTurn, kIds, kBlock, kDelay };
+  enum Column : std::size_t {
+    kChat,
+    kParent,
+    kTime,
+    kPrompt,
+    kGenerated,
+    kType,
+    kTurn,
+    kIds,
+    kBlock,
+    kDelay
+  };
 
   void read(std::string_view line, TraceBuilder& out) override {
     fields_.parse(line, [&] { return out.where(); });
@@ -89,7 +100,9 @@ LineFormat bailian_format() {
           [](const auto& names) {
             return has_names(names, {"chat_id", "input_length"});
           },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<BailianReader>(); }};
+      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> {
+        return std::make_unique<BailianReader>();
+      }};
 }
 
 }  // namespace kvsim::requests

@@ -39,15 +39,16 @@ class BurstgptReader : public CsvReader {
 }  // namespace
 
 LineFormat burstgpt_format() {
-  return {
-      .said = {"burstgpt", "csv with Timestamp (s), Session ID, Request tokens, Response tokens, Log Type",
-               false},
-      .defaults = {},
-      .recognises =
-          [](const auto& names) {
-            return has_names(names, {"Timestamp", "Request tokens"});
-          },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<BurstgptReader>(); }};
+  return {.said = {"burstgpt",
+                   "csv with Timestamp (s), Session ID, Request tokens, Response tokens, Log Type", false},
+          .defaults = {},
+          .recognises =
+              [](const auto& names) {
+                return has_names(names, {"Timestamp", "Request tokens"});
+              },
+          .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> {
+            return std::make_unique<BurstgptReader>();
+          }};
 }
 
 }  // namespace kvsim::requests

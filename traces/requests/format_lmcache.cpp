@@ -48,17 +48,18 @@ class LmcacheReader : public LineReader {
 }  // namespace
 
 LineFormat lmcache_format() {
-  return {
-      .said = {"lmcache",
-               "LMCache's lookup logs: timestamp (Unix s), chunk_hashes, and seq_len, chunk_size or "
-               "--block-tokens",
-               true},
-      .defaults = {.tail = Tail::missing, .from_first = true},
-      .recognises =
-          [](const auto& names) {
-            return has_names(names, {"timestamp", "chunk_hashes"});
-          },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<LmcacheReader>(); }};
+  return {.said = {"lmcache",
+                   "LMCache's lookup logs: timestamp (Unix s), chunk_hashes, and seq_len, chunk_size or "
+                   "--block-tokens",
+                   true},
+          .defaults = {.tail = Tail::missing, .from_first = true},
+          .recognises =
+              [](const auto& names) {
+                return has_names(names, {"timestamp", "chunk_hashes"});
+              },
+          .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> {
+            return std::make_unique<LmcacheReader>();
+          }};
 }
 
 }  // namespace kvsim::requests

@@ -20,14 +20,15 @@ class VidurReader : public CsvReader {
 }  // namespace
 
 LineFormat vidur_format() {
-  return {
-      .said = {"vidur", "csv with arrived_at (s), num_prefill_tokens, num_decode_tokens", false},
-      .defaults = {},
-      .recognises =
-          [](const auto& names) {
-            return has_names(names, {"arrived_at", "num_prefill_tokens"});
-          },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> { return std::make_unique<VidurReader>(); }};
+  return {.said = {"vidur", "csv with arrived_at (s), num_prefill_tokens, num_decode_tokens", false},
+          .defaults = {},
+          .recognises =
+              [](const auto& names) {
+                return has_names(names, {"arrived_at", "num_prefill_tokens"});
+              },
+          .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> {
+            return std::make_unique<VidurReader>();
+          }};
 }
 
 }  // namespace kvsim::requests

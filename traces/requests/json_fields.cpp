@@ -73,7 +73,8 @@ struct Handler : Limits {
     return false;
   }
   bool wrong(json::error_code& ec) {
-    return fail("the field " + in_quotes(fields[current].name) + " is not " + wanted(fields[current].kind), ec);
+    return fail("the field " + in_quotes(fields[current].name) + " is not " + wanted(fields[current].kind),
+                ec);
   }
   /// Whether a value that begins now is one of a wanted field, or of its list.
   bool here() const { return current != kNoField && depth == (in_list ? 2U : 1U); }

@@ -12,7 +12,7 @@ namespace kvsim::requests {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 22;  ///< bytes of text that are compressed at a time
-constexpr double kMostExactSeconds = 0x1p31;               ///< up to which a double keeps microseconds as they are
+constexpr double kMostExactSeconds = 0x1p31;          ///< up to which a double keeps microseconds as they are
 
 bool any(const RequestTrace& trace, bool (*holds)(const Request&)) {
   return std::any_of(trace.requests.begin(), trace.requests.end(), holds);

@@ -8,7 +8,8 @@
 namespace kvsim::workload {
 namespace {
 
-constexpr const char* kCountInstruction = "Below is a list of words. Some come up more often than the others.\n\n";
+constexpr const char* kCountInstruction =
+    "Below is a list of words. Some come up more often than the others.\n\n";
 constexpr std::uint64_t kCommon = 10, kFrequent = 3;
 constexpr std::uint64_t kLeastCommon = 32;  ///< size at which common words occur twice, others once
 constexpr std::uint64_t kLeastFrequent =

@@ -34,8 +34,7 @@ void add_row(Records& out, const json::value& value, const std::string& where) {
   std::vector<Value> row;
   for (const ColumnInfo& column : out.columns) {
     const json::value* field = object.raw().if_contains(column.key);
-    if (field == nullptr)
-      input_error("has no " + in_quotes(column.key) + ", unlike the first row", where);
+    if (field == nullptr) input_error("has no " + in_quotes(column.key) + ", unlike the first row", where);
     row.push_back(value_of_json(*field, object, column.key));
   }
   if (object.raw().size() != row.size()) input_error("has members that the first row has not", where);

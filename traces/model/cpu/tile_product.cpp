@@ -181,7 +181,8 @@ void apply_block(const Linear& linear, const SplitInput& input, std::size_t firs
   const std::size_t width = tasks_of(outputs, kPanel) * kPanel;
   thread_local std::vector<Tile> panel(kSteps * kColumns);
   // A tile holds 256 floats of sums.
-  thread_local std::vector<Tile> sum_tiles(kTokensPerTileTask * kMostPanelsPerTask * kPanel / (kTileWords / 2));
+  thread_local std::vector<Tile> sum_tiles(kTokensPerTileTask * kMostPanelsPerTask * kPanel /
+                                           (kTileWords / 2));
   float* sums = reinterpret_cast<float*>(sum_tiles.data());
   for (std::size_t i = 0; i < n; ++i) {
     std::fill_n(sums + i * width, width, 0.0F);

@@ -227,7 +227,8 @@ std::string replace_all(std::string_view text, std::string_view pattern, std::st
   std::size_t done = 0;
   for (std::size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern, done)) {
     if (result.size() + (text.size() - done) + content.size() > most + pattern.size()) {
-      input_error("makes a text longer than " + bytes_text(most), "replacing " + in_quotes(std::string(pattern)),
+      input_error("makes a text longer than " + bytes_text(most),
+                  "replacing " + in_quotes(std::string(pattern)),
                   "Tokenize the prompt elsewhere and pass the ids with --tokens.");
     }
     result.append(text.substr(done, at - done)).append(content);
