@@ -123,6 +123,18 @@ def start(*arguments, **options):
                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options)
 
 
+def said_at(terminal):
+    """The bytes that processes write to a terminal, read at its other end until the last of them has ended."""
+    said = b""
+    try:
+        while piece := os.read(terminal, 1 << 16):
+            said += piece
+    except OSError:  # how Linux reports that end
+        pass
+    os.close(terminal)
+    return said
+
+
 def catches(work, sign):
     """Whether the process handles `sign`."""
     caught = re.search(r"^SigCgt:\s*(\w+)$", pathlib.Path(f"/proc/{work.pid}/status").read_text(), re.MULTILINE)

@@ -13,7 +13,7 @@ import xml.dom.minidom
 import h5py
 
 import kvsim_command
-from kvsim_command import KVSIM, CommandTest, start
+from kvsim_command import KVSIM, CommandTest, said_at, start
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u009b2J evil"
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -39,16 +39,7 @@ class Outside(CommandTest):
         master, slave = pty.openpty()
         work = subprocess.Popen([KVSIM, *map(str, arguments)], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
         os.close(slave)
-        said = b""
-        while True:
-            try:
-                piece = os.read(master, 1 << 16)
-            except OSError:  # the last process at the terminal has ended
-                break
-            if not piece:
-                break
-            said += piece
-        os.close(master)
+        said = said_at(master)
         return work.wait(timeout=100), said.decode("utf-8", "replace").replace("\r\n", "\n")
 
     def clean(self, *arguments, code=0, shown="evil"):
@@ -110,12 +101,7 @@ class Outside(CommandTest):
             "name": "long\x1b[31m", "traces": ["t.h5"], "policies": ["all"], "budgets": ["25%", "50%"], "statistics": {"resamples": 100}}))
         work = start("study", "long.json", "-o", "long", cwd=self.folder, stdout=subprocess.DEVNULL, stderr=slave)
         os.close(slave)
-        said = b""
-        try:
-            while piece := os.read(master, 1 << 16):
-                said += piece
-        except OSError:
-            pass
+        said = said_at(master)
         self.assertEqual(work.wait(timeout=200), 0, said)
         self.assertNotIn(b"\x1b[31m", said)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import kvsim_command
 from browser import CHROMIUM, Browser
-from kvsim_command import KVSIM, SOURCE, CommandTest, without_digests
+from kvsim_command import KVSIM, SOURCE, CommandTest, said_at, without_digests
 
 MODEL = SOURCE / "traces/sample/model"
 ITEMS = 24
@@ -482,13 +482,7 @@ class Show(CommandTest):
         work = subprocess.Popen([KVSIM, *map(str, arguments)], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=slave,
                                 stderr=subprocess.DEVNULL, env={**{k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM")}, **environment})
         os.close(slave)
-        said = b""
-        try:
-            while piece := os.read(master, 1 << 16):
-                said += piece
-        except OSError:
-            pass
-        os.close(master)
+        said = said_at(master)
         self.assertEqual(work.wait(timeout=100), 0)
         return said.decode().replace("\r\n", "\n")
 
