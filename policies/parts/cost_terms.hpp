@@ -4,6 +4,7 @@
 /// read once per step.
 #include "policies/api/cost.hpp"
 #include "policies/api/spec.hpp"
+#include "sim/base/sizes.hpp"
 
 namespace kvsim::policy {
 
@@ -13,10 +14,6 @@ inline constexpr std::uint64_t kNumberBytes = 4;    ///< a lane's or a layer's n
 
 /// Operations that rotating a number by its position takes: two products and a sum.
 inline constexpr double kRotationOps = 3;
-
-inline double real(std::size_t count) {
-  return static_cast<double>(count);
-}
 
 /// Rounds up to whole bytes. Throws Error(usage) when the number does not fit 64 bits.
 std::uint64_t whole_bytes(double bytes);
