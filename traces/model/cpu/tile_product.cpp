@@ -26,7 +26,7 @@ constexpr std::size_t kTileWords = kTileRows * kTileInputs;
 constexpr std::size_t kParts = 3;  // bf16 parts of a float
 // Number of adjacent output tiles, each with its sums in a register.
 constexpr std::size_t kColumns = 4;
-constexpr std::size_t kPanel = kColumns * kTileRows;
+constexpr std::size_t kTilePanel = kColumns * kTileRows;
 // Number of steps of kTileInputs between two updates of y; a panel of that depth stays in the first level of
 // cache.
 constexpr std::size_t kSteps = 8;
@@ -100,7 +100,7 @@ void transpose_pairs(const Tile& from, Tile& to) {
 
 /// Writes the weights of outputs [first, first + outputs) and of the inputs of steps [from, from + steps) as
 /// [steps][kColumns] tiles of pairs of inputs, padded with zeros.
-void fill_panel(const Linear& linear, std::size_t first, std::size_t outputs, std::size_t from,
+void fill_tile_panel(const Linear& linear, std::size_t first, std::size_t outputs, std::size_t from,
                 std::size_t steps, Tile* panel) {
   for (std::size_t step = 0; step < steps; ++step) {
     const std::size_t input = (from + step) * kTileInputs, count = std::min(kTileInputs, linear.in - input);
@@ -139,7 +139,7 @@ void set_shapes(std::size_t tokens) {
   _tile_loadconfig(&shapes);
 }
 
-/// sums [tokens, kPanel] += x panel over `steps` steps, beginning with the smallest part of x.
+/// sums [tokens, kTilePanel] += x panel over `steps` steps, beginning with the smallest part of x.
 void multiply_tiles(const Tile* x, const Tile* panel, std::size_t steps, float* sums, std::size_t sum_step) {
   const std::size_t stride = sum_step * sizeof(float);
   _tile_loadd(0, sums, stride);
@@ -178,10 +178,10 @@ void multiply_tiles(const Tile* x, const Tile* panel, std::size_t steps, float* 
 /// Computes outputs [first, first + outputs) of tokens [token, token + n), kSteps steps of inputs at a time.
 void apply_block(const Linear& linear, const SplitInput& input, std::size_t first, std::size_t outputs,
                  std::size_t token, std::size_t n, float* y) {
-  const std::size_t width = tasks_of(outputs, kPanel) * kPanel;
+  const std::size_t width = tasks_of(outputs, kTilePanel) * kTilePanel;
   thread_local std::vector<Tile> panel(kSteps * kColumns);
   // A tile holds 256 floats of sums.
-  thread_local std::vector<Tile> sum_tiles(kTokensPerTileTask * kMostPanelsPerTask * kPanel /
+  thread_local std::vector<Tile> sum_tiles(kTokensPerTileTask * kMostPanelsPerTask * kTilePanel /
                                            (kTileWords / 2));
   float* sums = reinterpret_cast<float*>(sum_tiles.data());
   for (std::size_t i = 0; i < n; ++i) {
@@ -190,8 +190,8 @@ void apply_block(const Linear& linear, const SplitInput& input, std::size_t firs
   }
   for (std::size_t step = 0; step < input.steps(); step += kSteps) {
     const std::size_t steps = std::min(kSteps, input.steps() - step);
-    for (std::size_t output = 0; output < outputs; output += kPanel) {
-      fill_panel(linear, first + output, std::min(kPanel, outputs - output), step, steps, panel.data());
+    for (std::size_t output = 0; output < outputs; output += kTilePanel) {
+      fill_tile_panel(linear, first + output, std::min(kTilePanel, outputs - output), step, steps, panel.data());
       set_shapes(std::min(kTileRows, n));
       for (std::size_t i = 0; i < n; i += kTileRows) {
         if (i > 0 && n - i < kTileRows) set_shapes(n - i);
@@ -220,8 +220,8 @@ void apply_linear_on_tiles(Workers& workers, const Linear& linear, const float* 
                            float* y) {
   const SplitInput input(workers, x, n, linear.in);
   // Input in cache should serve several panels, but a narrow product still needs several tasks.
-  const std::size_t panels = tasks_of(linear.out, kPanel);
-  const std::size_t outputs_per_task = std::clamp<std::size_t>(panels / 8, 1, kMostPanelsPerTask) * kPanel;
+  const std::size_t panels = tasks_of(linear.out, kTilePanel);
+  const std::size_t outputs_per_task = std::clamp<std::size_t>(panels / 8, 1, kMostPanelsPerTask) * kTilePanel;
   const std::size_t token_tasks = tasks_of(n, kTokensPerTileTask);
   workers.run(token_tasks * tasks_of(linear.out, outputs_per_task), [&](std::size_t task) {
     const std::size_t first = task / token_tasks * outputs_per_task;
