@@ -169,7 +169,10 @@ PolicySpec spec() {
             "recent_share=0.2 beside recent=; `razor_attention` has the numbers of its listing as we "
             "know them, which we could not confirm"},
            {"RazorAttention: heads are classed by a text of random tokens that is repeated",
-            "scores=FILE, with what such a run measured"}},
+            "scores=trace, which misleads: with it SmolLM2 answers 2 of 16 questions, with heads measured as "
+            "in the paper 9, with the full cache 14. analysis/reproductions/induction_heads.py measures them "
+            "in a run and makes a heads.json; write out what `razor_attention` stands for, with "
+            "retrieval_heads(scores=heads.json,...)"}},
       .params = {{.name = "scores",
                   .type = ParamType::word,
                   .fallback = kFromTrace,

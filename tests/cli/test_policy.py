@@ -36,6 +36,16 @@ class Policy(CommandTest):
             if policy["kind"] == "preset":
                 self.assertIn(policy["expansion"], page)
 
+    def test_show_of_a_system_says_where_its_parts_depart(self):
+        page = " ".join(self.ok("policy", "show", "razor_attention").split())
+        self.assertIn("Elsewhere and here paper: positions are numbered again inside the cache", page)  # streaming_llm
+        self.assertIn("paper: only heads that are no retrieval heads have such a token", page)  # compensation
+        self.assertIn("with it SmolLM2 answers 2 of 16 questions, with heads measured as in the paper 9, with the full cache 14", page)
+        reproduced = (SOURCE / "analysis" / "reproductions" / "README.md").read_text()
+        for row in "full | 14", "RazorAttention, heads ranked by far attention | 2", "heads measured on repeated random words | 9":
+            self.assertIn(f"| {row} |", reproduced)
+        self.assertTrue((SOURCE / re.search(r"\S+induction_heads\.py", page)[0]).exists())
+
     def test_show_says_what_a_policy_costs(self):
         h2o = " ".join(self.ok("policy", "show", "h2o").split("\nCosts\n")[1].split())
         self.assertIn("Keeps 8 B per slot and KV head; keys and values take 512", h2o)

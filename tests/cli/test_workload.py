@@ -95,6 +95,12 @@ class Workload(CommandTest):
         second = script()
         self.assertEqual(second.stderr.splitlines(), ["passkey-300-raw: 2 prompts"])
         self.assertEqual(second.stdout, first.stdout)
+        answers = self.folder / "kinds" / "needle-160-raw.csv"
+        before = answers.read_text()
+        more = script("--count", "3", "--lengths", "160", "--tasks", "needle")
+        self.assertIn("| needle | raw | 3 of 3 (44\u2013100 %) | 2 of 2 (34\u2013100 %) |", more.stdout)
+        self.assertTrue(answers.read_text().startswith(before))
+        self.assertEqual(answers.read_text().count("needle-160-s1-2"), 1)
         self.assertIn("no such task: nedle", subprocess.run([sys.executable, SOURCE / "tools/python/kinds_by_length.py", KVSIM, MODEL,
                                                              self.folder / "kinds", "--tasks", "nedle"], capture_output=True, text=True).stderr)
 

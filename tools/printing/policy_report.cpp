@@ -89,9 +89,9 @@ void write_section(std::ostream& out, const std::string& title, const std::strin
   if (!text.empty()) out << '\n' << title << '\n' << wrapped(text, 2);
 }
 
-void write_departures(std::ostream& out, const PolicySpec& spec) {
-  if (!spec.departures.empty()) out << "\nElsewhere and here\n";
-  for (const policy::Departure& departure : spec.departures)
+void write_departures(std::ostream& out, const std::vector<policy::Departure>& departures) {
+  if (!departures.empty()) out << "\nElsewhere and here\n";
+  for (const policy::Departure& departure : departures)
     out << wrapped(departure.theirs, 2) << wrapped("here: " + departure.ours, 6);
 }
 
@@ -166,7 +166,7 @@ void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& reg
   if (!spec.aliases.empty()) out << ", also " << joined(spec.aliases, ", ");
   out << '\n' << wrapped(spec.summary, 2);
   write_section(out, "Rule", spec.details);
-  write_departures(out, spec);
+  write_departures(out, spec.departures);
   write_section(out, "Paper", spec.paper);
   write_params(out, spec);
   if (spec.kind != Kind::replacement) {
@@ -182,10 +182,24 @@ void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& reg
   write_variants(out, spec, registry);
 }
 
+/// Those of all parts.
+std::vector<policy::Departure> departures_of(const policy::Composition& composition) {
+  std::vector<policy::Departure> out = composition.eviction.spec->departures;
+  const auto add = [&](const policy::Part& part) {
+    out.insert(out.end(), part.spec->departures.begin(), part.spec->departures.end());
+  };
+  add(composition.allocation);
+  if (composition.representation) add(*composition.representation);
+  if (composition.selection) add(*composition.selection);
+  return out;
+}
+
 void write_preset(std::ostream& out, const PresetSpec& preset, const Registry& registry) {
   out << preset.name << " (preset)\n" << wrapped(preset.summary, 2);
   write_section(out, "Stands for", preset.expansion);
-  write_section(out, "In full", parse_composition(preset.name, registry).params);
+  const policy::Composition composition = parse_composition(preset.name, registry);
+  write_section(out, "In full", composition.params);
+  write_departures(out, departures_of(composition));
   write_section(out, "Paper", preset.paper);
   write_examples(out, {preset.name});
 }

@@ -3,16 +3,14 @@
 
     tools/python/kinds_by_length.py build/release/kvsim MODEL FOLDER --count 100 --lengths 1000,2000,4000,8000 [--chat]
 
-Each kind and length is a workload and its answers in FOLDER, made by `kvsim workload` and `kvsim evaluate`. What is
-there already, of as many prompts, is not made again, so that a run that was stopped goes on where it was. Then the table of all of FOLDER is
-printed: right of n, with Wilson's 95 % interval. MODEL is what `--model` of kvsim evaluate takes; --chat puts the prompts
+Each kind and length is a workload and its answers in FOLDER, made by `kvsim workload` and `kvsim evaluate`. Answers that are there
+are not made again: a run that was stopped goes on, and so does one with a larger --count. Then the table of all of FOLDER is printed:
+right of n, with Wilson's 95 % interval. MODEL is what `--model` of kvsim evaluate takes; --chat puts the prompts
 into its chat template.
 """
 import argparse
 import csv
-import json
 import math
-import os
 import pathlib
 import re
 import subprocess
@@ -21,7 +19,10 @@ import sys
 # Name of a row, kind and options.
 TASKS = {
     "needle": ["needle"],
+    "needle, sentences": ["needle", "--style", "sentences"],
     "needle, ruler": ["needle", "--style", "ruler"],
+    "needle, ruler, 2 examples": ["needle", "--style", "ruler", "--examples", "2"],
+    "two keys": ["needle-multi-key", "--facts", "2"],
     "four keys": ["needle-multi-key"],
     "four keys, ruler": ["needle-multi-key", "--style", "ruler"],
     "eight keys": ["needle-multi-key", "--facts", "8"],
@@ -39,6 +40,7 @@ TASKS = {
     "frequent words": ["frequent-words"],
     "frequent words, 2 examples": ["frequent-words", "--examples", "2"],
     "passage question": ["passage-question"],
+    "passage question, 2 examples": ["passage-question", "--examples", "2"],
 }
 
 
@@ -56,16 +58,18 @@ def rows(path):
 
 
 def answer(given, task, length, stem):
-    """The answers of the full cache, at FOLDER/stem.csv."""
-    prompts, part = given.folder / f"{stem}.jsonl", given.folder / f"{stem}.part.csv"
+    """Appends answers of the full cache to FOLDER/stem.csv until there are as many as asked for."""
+    prompts, missing, part = (given.folder / f"{stem}{end}" for end in (".jsonl", ".missing.jsonl", ".part"))
     run(given.kvsim, "workload", *TASKS[task], "--context", length, "--count", given.count, "--seed", given.seed,
         "--tokenizer", given.model, *(["--chat"] if given.chat else []), "-o", prompts, "--overwrite")
-    items = [json.loads(line) for line in prompts.read_text().splitlines()]
-    # All answers one behind the other, and a few words around them where the model speaks of itself.
-    tokens = max(item["answer_tokens"] for item in items) + (32 if given.chat else 8)
-    run(given.kvsim, "evaluate", "--model", given.model, "--workload", prompts, "--policy", "full", "--budget", "100%",
-        "--mode", "greedy", "--max-new-tokens", tokens, "-o", part, "--overwrite", "--quiet")
-    os.replace(part, given.folder / f"{stem}.csv")
+    lines, answers = prompts.read_text().splitlines(keepends=True), given.folder / f"{stem}.csv"
+    for begin in range(len(rows(answers)), len(lines), 10):
+        missing.write_text("".join(lines[begin:begin + 10]))
+        run(given.kvsim, "evaluate", "--model", given.model, "--workload", missing, "--policy", "full", "--budget", "100%",
+            "--mode", "greedy", "-o", part, "--format", "csv", "--overwrite", "--quiet")
+        head, found = part.read_text().split("\n", 1)
+        with open(answers, "a") as file:
+            file.write(found if begin else head + "\n" + found)
 
 
 def wilson(right, n):
