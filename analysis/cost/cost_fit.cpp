@@ -211,8 +211,7 @@ void write_fit_table(std::ostream& out, const std::vector<std::string>& head,
   }
   for (const std::string& line : head) out << line << '\n';
   out << '\n';
-  table.print_head(out);
-  for (std::size_t row = 0; row < fits.size(); ++row) table.print_row(out, row);
+  table.print(out);
   out << '\n';
   if (std::any_of(fits.begin(), fits.end(),
                   [](const CostFit& fit) { return fit.meets && !fit.limit.empty(); }))

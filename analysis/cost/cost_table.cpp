@@ -87,8 +87,7 @@ class Sections {
       table.add_row(fields);
     }
     out << '\n' << title << '\n';
-    table.print_head(out);
-    for (std::size_t row = 0; row < rows_.size(); ++row) table.print_row(out, row);
+    table.print(out);
   }
 
  private:
@@ -291,8 +290,7 @@ void print_points(std::ostream& out, const std::vector<CostRow>& rows) {
     table.add_row(fields);
   }
   out << '\n';
-  table.print_head(out);
-  for (std::size_t row = 0; row < rows.size(); ++row) table.print_row(out, row);
+  table.print(out);
   out << '\n' << Units().legend << '\n';
 }
 

@@ -44,35 +44,11 @@ std::string capitalised(std::string text) {
   return text;
 }
 
-std::size_t characters(std::string_view text) {
-  std::size_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  return count;
-}
-
 std::string shortened(const std::string& text, std::size_t limit) {
   const std::size_t length = characters(text);
   if (length <= limit || limit < 3) return text;
   const std::size_t tail = (limit - 1) / 2, head = limit - 1 - tail;
   return std::string(front(text, head)) + "…" + text.substr(front(text, length - tail).size());
-}
-
-std::vector<std::string> wrapped(const std::string& text, std::size_t limit) {
-  std::vector<std::string> lines;
-  std::string line;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    const std::string word = text.substr(at, end - at);
-    at = end + 1;
-    if (word.empty()) continue;
-    if (!line.empty() && characters(line) + 1 + characters(word) > limit) {
-      lines.push_back(line);
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-  }
-  if (!line.empty()) lines.push_back(line);
-  return lines;
 }
 
 }  // namespace kvsim::analysis

@@ -19,11 +19,6 @@ std::string percent(std::optional<double> share) {
   return share ? fixed_text(100 * *share, 2) : "-";
 }
 
-void print(std::ostream& out, TextTable& table, std::size_t rows) {
-  table.print_head(out);
-  for (std::size_t row = 0; row < rows; ++row) table.print_row(out, row);
-}
-
 void add_capacity_columns(TextTable& table, const HitGrid& grid) {
   table.add_column("tokens", Align::right);
   if (grid.capacities.front().bytes) table.add_column("bytes", Align::right);
@@ -57,7 +52,7 @@ void write_matrix(std::ostream& out, const HitGrid& grid, const std::vector<HitR
     for (const policy::Part& policy : grid.policies) line.push_back(fields[{&policy, capacity.blocks}]);
     table.add_row(line);
   }
-  print(out, table, grid.capacities.size());
+  table.print(out);
 }
 
 void write_matrices(std::ostream& out, const HitGrid& grid, const std::vector<HitRow>& rows) {
@@ -85,7 +80,6 @@ void write_parts(std::ostream& out, const HitGrid& grid, const std::vector<HitRo
   table.add_column(heading, Align::right);
   for (const char* column : {"requests", "prompt tokens"}) table.add_column(column, Align::right);
   for (const char* column : {"hits %", "of ceiling %"}) table.add_column(column, Align::point);
-  std::size_t lines = 0;
   for (const HitRow& row : rows) {
     if (row.last_half || row.requests == 0) continue;
     std::vector<std::string> line{row.policy == nullptr ? "ceiling" : label(grid, *row.policy)};
@@ -97,10 +91,9 @@ void write_parts(std::ostream& out, const HitGrid& grid, const std::vector<HitRo
     const auto ceiling = static_cast<double>(row.ceiling_tokens);
     line.push_back(row.ceiling_tokens == 0 ? "-" : percent(static_cast<double>(row.hit_tokens) / ceiling));
     table.add_row(line);
-    ++lines;
   }
   out << '\n';
-  print(out, table, lines);
+  table.print(out);
 }
 
 const char* heading_of(HitParts parts) {

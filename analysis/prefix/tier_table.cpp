@@ -144,8 +144,7 @@ void write_tier_table(std::ostream& out, TableHead head, const TierGrid& grid,
   }
   write_head(out, head);
   out << '\n';
-  table.print_head(out);
-  for (std::size_t row = 0; row < rows.size(); ++row) table.print_row(out, row);
+  table.print(out);
   out << "\n% of the tokens of prompts; seconds of a prefill, mean; loaded: what is faster to load than to "
          "compute\n";
 }
@@ -181,8 +180,7 @@ void write_break_even_table(std::ostream& out, const BreakEvenGrid& grid,
                      {"prefix", even(first.even_depth)},
                      {"last block", even(first.block_even_depth)}});
     out << '\n';
-    table.print_head(out);
-    for (std::size_t row = 0; row < end - begin; ++row) table.print_row(out, row);
+    table.print(out);
     begin = end;
   }
   out << "\ncompute: what the prefix, or its last block of " << grid.block

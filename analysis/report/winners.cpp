@@ -242,8 +242,7 @@ void write_winners(std::ostream& out, const Records& winners) {
       fields.push_back(cell.shown + (cell.small.empty() ? "" : " (" + cell.small + ")"));
     text.add_row(fields);
   }
-  text.print_head(out);
-  for (std::size_t row = 0; row < table.rows.size(); ++row) text.print_row(out, row);
+  text.print(out);
 }
 
 }  // namespace kvsim::analysis

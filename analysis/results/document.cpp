@@ -62,6 +62,18 @@ Records labelled(const Records& records) {
   return out;
 }
 
+/// Whether a row is the first of those that differ from `policy` on, and the next of them is not as good.
+bool best_of_place(const Records& records, std::size_t row) {
+  const auto policy = static_cast<std::ptrdiff_t>(records.column("policy"));
+  const auto same = [&](std::size_t other, std::ptrdiff_t from, std::ptrdiff_t to) {
+    const std::vector<Value>&a = records.rows[row], &b = records.rows[other];
+    return std::equal(a.begin() + from, a.begin() + to, b.begin() + from);
+  };
+  const auto all = static_cast<std::ptrdiff_t>(records.columns.size());
+  return (row == 0 || !same(row - 1, 0, policy)) && row + 1 < records.rows.size() &&
+         same(row + 1, 0, policy) && !same(row + 1, policy + 1, all);
+}
+
 void write_table(std::ostream& out, const Document& document) {
   const Records records = labelled(document.records);
   std::vector<std::size_t> shown;
@@ -81,14 +93,13 @@ void write_table(std::ostream& out, const Document& document) {
   if (told && !shown.empty()) out << '\n';
   TextTable table;
   for (const std::size_t i : shown) table.add_column(spaced(records.columns[i].key), alignment(records, i));
-  for (const std::vector<Value>& row : records.rows) {
+  for (std::size_t n = 0; n < records.rows.size(); ++n) {
     std::vector<std::string> fields;
-    for (const std::size_t i : shown) fields.push_back(console_text(row[i], records.columns[i]));
-    table.add_row(fields);
+    for (const std::size_t i : shown) fields.push_back(console_text(records.rows[n][i], records.columns[i]));
+    table.add_row(fields, document.best_first && best_of_place(records, n));
   }
   if (!shown.empty()) {
-    table.print_head(out);
-    for (std::size_t row = 0; row < records.rows.size(); ++row) table.print_row(out, row);
+    table.print(out);
   }
   if (!document.notes.empty()) out << '\n';
   for (const std::string& note : document.notes) out << note << '\n';

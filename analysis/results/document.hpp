@@ -33,6 +33,7 @@ struct Document {
   std::vector<std::pair<std::string, Value>> settings{};  ///< everything else the table depends on
   Records records;
   std::vector<NamedTable> tables{};  ///< of a study, instead of `records`; Format::h5 only
+  bool best_first = false;           ///< a row is better than those below it, up to one of another place
   std::vector<std::string> notes{};  ///< lines for people: how to read it, what was left out
   std::string caveat{};              ///< what the numbers cannot tell; below Format::table and md
   /// How people read it; null: numbers rounded, columns that say the same in every row named above once,

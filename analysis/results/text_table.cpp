@@ -1,27 +1,50 @@
 #include "analysis/results/text_table.hpp"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <ostream>
+
+#include "analysis/results/table_look.hpp"
+#include "sim/base/joined.hpp"
+#include "sim/base/plain_name.hpp"
+#include "sim/base/wrapped_text.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
-/// Characters, not bytes: file names are UTF-8.
-std::size_t length(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+/// A size as bytes_text() writes it.
+struct SizeField {
+  double value = 0;
+  std::size_t unit = 0;  ///< of kSizeUnits
+};
+constexpr std::array<std::string_view, 7> kSizeUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+
+std::optional<SizeField> size_field(const std::string& text) {
+  SizeField out;
+  const char* const end = text.data() + text.size();
+  const auto [behind, failed] = std::from_chars(text.data(), end, out.value);
+  if (failed != std::errc() || behind == end || *behind != ' ') return {};
+  const auto* unit = std::find(kSizeUnits.begin(), kSizeUnits.end(), std::string_view(behind + 1, end));
+  out.unit = static_cast<std::size_t>(unit - kSizeUnits.begin());
+  return unit == kSizeUnits.end() ? std::nullopt : std::optional(out);
+}
+
+std::string painted(const std::string& text, const char* code) {
+  return code == nullptr ? text : code + text + kPlainCode;
 }
 
 void print_line(std::ostream& out, const std::vector<std::string>& fields) {
-  std::string line;
-  for (const std::string& field : fields) line += (line.empty() ? "" : "  ") + field;
+  std::string line = joined(fields, "  ");
   line.erase(line.find_last_not_of(' ') + 1);
   out << line << '\n';
 }
 
 }  // namespace
 
-void TextTable::add_row(const std::vector<std::string>& fields) {
+void TextTable::add_row(const std::vector<std::string>& fields, bool best) {
+  best_.push_back(best);
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     std::string& field = columns_[i].fields.emplace_back(fields[i]);
     // A row is a line, whatever a model generates.
@@ -30,16 +53,23 @@ void TextTable::add_row(const std::vector<std::string>& fields) {
   }
 }
 
+void TextTable::print(std::ostream& out) {
+  print_head(out);
+  for (std::size_t row = 0; row < best_.size(); ++row) print_row(out, row);
+  print_left_out(out);
+}
+
 void TextTable::print_head(std::ostream& out) {
+  for (Column& column : columns_) column.lay_out();
+  choose_columns();
   std::size_t height = 0;
-  for (Column& column : columns_) {
-    column.lay_out();
-    height = std::max(height, column.heading_lines.size());
-  }
+  for (const Column& column : columns_)
+    if (column.shown) height = std::max(height, column.heading_lines.size());
   for (std::size_t line = 0; line < height; ++line) {
     std::vector<std::string> fields;
     for (const Column& column : columns_) {
-      const std::size_t blank = height - column.heading_lines.size();
+      if (!column.shown) continue;
+      const std::size_t blank = height - std::min(height, column.heading_lines.size());
       fields.push_back(line < blank ? std::string(column.width, ' ')
                                     : column.padded_heading(column.heading_lines[line - blank]));
     }
@@ -48,12 +78,61 @@ void TextTable::print_head(std::ostream& out) {
 }
 
 void TextTable::print_row(std::ostream& out, std::size_t row) const {
+  const std::size_t naming = naming_columns();
+  const bool colours = table_look().colours;
+  const bool empty = naming < columns_.size() &&
+                     std::all_of(columns_.begin() + static_cast<std::ptrdiff_t>(naming), columns_.end(),
+                                 [&](const Column& column) { return column.fields[row] == "-"; });
   std::vector<std::string> fields;
-  for (const Column& column : columns_) fields.push_back(column.padded(column.fields[row]));
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    const Column& column = columns_[i];
+    if (!column.shown) continue;
+    const bool interval = column.heading.ends_with(" low") || column.heading.ends_with(" high");
+    fields.push_back(painted(column.padded(column.fields[row]), !colours                   ? nullptr
+                                                                : empty || interval        ? kFaintCode
+                                                                : best_[row] && i < naming ? kBestCode
+                                                                                           : nullptr));
+  }
   print_line(out, fields);
 }
 
+void TextTable::print_left_out(std::ostream& out) const {
+  std::vector<std::string> names;
+  for (const Column& column : columns_)
+    if (!column.shown) names.push_back(column.name);
+  const TableLook& look = table_look();
+  if (!names.empty() && look.width > 0 && look.columns.empty())
+    out << '\n'
+        << wrapped_text("No room for: " + joined(names) + " (--wide shows all, --columns LIST these)",
+                        look.width);
+}
+
+std::size_t TextTable::naming_columns() const {
+  const auto other = std::find_if(columns_.begin() + (columns_.empty() ? 0 : 1), columns_.end(),
+                                  [](const Column& column) { return column.align != Align::left; });
+  return static_cast<std::size_t>(other - columns_.begin());
+}
+
+void TextTable::choose_columns() {
+  TableLook& look = table_look();
+  const std::size_t naming = naming_columns();
+  const bool asked = std::any_of(columns_.begin(), columns_.end(),
+                                 [&](const Column& column) { return look.asks_for(column.name); });
+  std::size_t used = 0;
+  bool room = true;
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    Column& column = columns_[i];
+    look.there.insert(column.name);
+    used += column.width + (i == 0 ? 0 : 2);
+    room = look.wide || look.width == 0 || (room && used <= look.width);
+    column.shown = i < naming || (asked ? look.asks_for(column.name) : room);
+  }
+}
+
 void TextTable::Column::lay_out() {
+  name = heading;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  move_unit();
   for (std::size_t begin = 0; begin <= heading.size();) {
     const std::size_t end = std::min(heading.find(' ', begin), heading.size());
     heading_lines.push_back(heading.substr(begin, end - begin));
@@ -61,7 +140,39 @@ void TextTable::Column::lay_out() {
     begin = end + 1;
   }
   for (const std::string& field : fields) tail = std::max(tail, tail_of(field));
-  for (const std::string& field : fields) width = std::max(width, length(field) - tail_of(field) + tail);
+  for (const std::string& field : fields) width = std::max(width, characters(field) - tail_of(field) + tail);
+}
+
+/// Sizes become numbers of the largest unit that they have, if none of them is so small then that its digits
+/// would go.
+void TextTable::Column::move_unit() {
+  constexpr double kLeast = 0.1;
+  std::vector<std::optional<SizeField>> sizes;
+  std::size_t unit = 0;
+  for (const std::string& field : fields) {
+    sizes.push_back(size_field(field));
+    if (!sizes.back() && field != "-") return;
+    if (sizes.back() && sizes.back()->value > 0) unit = std::max(unit, sizes.back()->unit);
+  }
+  const auto in_unit = [&](const SizeField& size) {
+    return std::ldexp(size.value, 10 * (static_cast<int>(size.unit) - static_cast<int>(unit)));
+  };
+  const auto sizes_there =
+      std::count_if(sizes.begin(), sizes.end(), [](const auto& size) { return size.has_value(); });
+  if (sizes_there == 0) return;
+  for (const auto& size : sizes)
+    if (size && size->value > 0 && in_unit(*size) < kLeast) return;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (!sizes[i]) continue;
+    std::array<char, 16> text{};
+    char* const end = std::to_chars(text.data(), text.data() + text.size(), in_unit(*sizes[i]),
+                                    std::chars_format::general, 4)
+                          .ptr;
+    fields[i] = std::string(text.data(), end);
+  }
+  align = Align::point;
+  if (heading.ends_with("bytes")) heading.resize(heading.size() - std::min<std::size_t>(heading.size(), 6));
+  heading += (heading.empty() ? "" : " ") + std::string(kSizeUnits[unit]);
 }
 
 std::size_t TextTable::Column::tail_of(const std::string& field) const {
@@ -75,8 +186,8 @@ std::string TextTable::Column::padded_heading(const std::string& line) const {
 }
 
 std::string TextTable::Column::padded(const std::string& field) const {
-  const std::string after(align == Align::left ? width - length(field) : tail - tail_of(field), ' ');
-  return std::string(width - length(field) - after.size(), ' ') + field + after;
+  const std::string after(align == Align::left ? width - characters(field) : tail - tail_of(field), ' ');
+  return std::string(width - characters(field) - after.size(), ' ') + field + after;
 }
 
 }  // namespace kvsim::analysis

@@ -1,6 +1,7 @@
 #pragma once
-/// Aligned columns for people.
+/// Aligned columns for people, as many as there is room for (table_look.hpp).
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,31 +9,45 @@ namespace kvsim::analysis {
 
 enum class Align { left, right, point };  ///< point: decimal points under each other
 
-/// Columns of text under stacked headings: "attention loss" stands on two lines.
+/// Columns of text under stacked headings: "attention loss" stands on two lines. The first column, and those
+/// behind it that are aligned to the left, say what a row is and are always shown; put what readers need
+/// first next. A column of sizes ("10.9 MiB") has its unit in the heading, where one serves all.
 class TextTable {
  public:
   void add_column(const std::string& heading, Align align) { columns_.push_back({heading, align, {}}); }
-  /// One field per column.
-  void add_row(const std::vector<std::string>& fields);
-  /// Prints headings; rows follow with print_row.
+  /// One field per column. Colours: `best` rows stand out; rows that have only "-" recede, as do columns of
+  /// intervals, whose headings end in low or high.
+  void add_row(const std::vector<std::string>& fields, bool best = false);
+  void print(std::ostream& out);
+  /// The same in parts: the headings, then rows, then which columns there was no room for.
   void print_head(std::ostream& out);
   void print_row(std::ostream& out, std::size_t row) const;
+  void print_left_out(std::ostream& out) const;
 
  private:
   struct Column {
     std::string heading;
     Align align;
     std::vector<std::string> fields;
+    std::string name{};  ///< attention_loss
+    bool shown = true;
     std::vector<std::string> heading_lines{};
     std::size_t width = 0, tail = 0;  ///< tail: longest part from the decimal point on
 
     void lay_out();
+    void move_unit();
     std::size_t tail_of(const std::string& field) const;
     std::string padded_heading(const std::string& line) const;
     std::string padded(const std::string& field) const;
   };
+  std::size_t naming_columns() const;
+  void choose_columns();
 
   std::vector<Column> columns_;
+  std::vector<bool> best_{};  ///< by row
 };
+
+/// Codes of terminals for rows and fields that stand out or recede, and back; none is in a text otherwise.
+inline constexpr const char *kBestCode = "\x1b[1;32m", *kFaintCode = "\x1b[2m", *kPlainCode = "\x1b[0m";
 
 }  // namespace kvsim::analysis

@@ -60,8 +60,7 @@ void write_batch_table(std::ostream& out, const BatchGrid& grid, const std::vect
     }
     table.add_row(fields);
   }
-  table.print_head(out);
-  for (std::size_t row = 0; row < rows.size(); ++row) table.print_row(out, row);
+  table.print(out);
 }
 
 }  // namespace kvsim::analysis

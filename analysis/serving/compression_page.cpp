@@ -93,8 +93,7 @@ void write_compression_table(std::ostream& out, const CompressionGrid& grid,
     for (const Shown& column : columns) fields.push_back(column.text(row));
     table.add_row(fields);
   }
-  table.print_head(out);
-  for (std::size_t row = 0; row < rows.size(); ++row) table.print_row(out, row);
+  table.print(out);
   out << '\n' << answers_text(grid) << '\n';
 }
 

@@ -124,8 +124,7 @@ void write_serving_table(std::ostream& out, const ServingGrid& grid, const std::
     table.add_row(fields);
   }
   out << '\n';
-  table.print_head(out);
-  for (std::size_t row = 0; row < runs.size(); ++row) table.print_row(out, row);
+  table.print(out);
 }
 
 }  // namespace kvsim::analysis

@@ -16,6 +16,7 @@ OUTPUTS = [
     ("trace generate -o /dev/null", "Name a (file)", "-o /dev/null => --prompt-tokens 9 --decode 1 -o device-{1}.h5"),
     ("$R h2o --format h5", r"Name a file: (-o \S+)", "+ {1}"),
     ("$R h2o --format cvs", r"Did you mean (\w+)", "cvs => {1}"),
+    ("$R h2o --columns attention_lost", r"Did you mean (\w+)", "attention_lost => {1}"),
     ("$R h2o -o o1.xlsx", r"the name may end with (\.csv)", "o1.xlsx => o1{1}"),
     ("$R h2o -o o2.cvs", r"Did you mean (\w+)", "o2.cvs => o2.{1}"),
     ("$R h2o -o o3.weird", "Or say (--format)", "+ {1} csv"),

@@ -197,7 +197,7 @@ class Results(CommandTest):
         self.assertEqual([key for key in KEYS[:23] if row[key] is None],
                          ["layer", "head", "evidence_loss", "evidence_held", "evidence_nowhere", "peak_loss", "r", "r_oracle", "isr"])
         self.assertRegex(self.ok("replay", "short.h5", "--policy", "window", "--budget", "4"),
-                         r"\nwindow( +[\d.e-]*\d)+ +- +- +- +4 ")
+                         r"\nwindow( +[\d.e-]*\d)+ +- +-( +[\d.e-]*\d)+ +- +4 ")
 
     def test_patterns_and_oracles(self):
         rows = self.rows("t.h5", "--policy", "?2o*", "--policy", "oracles", "--budget", "48")

@@ -112,8 +112,7 @@ void write_allocator_table(std::ostream& out, const CostAllocatorsOptions& quest
     fields.push_back(analysis::exact_field(row[records.column("preemptions")], "-"));
     table.add_row(fields);
   }
-  table.print_head(out);
-  for (std::size_t row = 0; row < records.rows.size(); ++row) table.print_row(out, row);
+  table.print(out);
   out << "\nshares of the memory while a request waits; static: --max-tokens each; buddy: the next power of "
          "two"
          "\nof the final length; exact: the final length, known; paged: pages as they fill\n";

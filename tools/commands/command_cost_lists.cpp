@@ -50,8 +50,7 @@ std::vector<cost::Machine> machines(const std::vector<std::string>& names) {
 
 template <class Item>
 void print(std::ostream& out, analysis::TextTable& table, const std::vector<Item>& items, bool named) {
-  table.print_head(out);
-  for (std::size_t row = 0; row < items.size(); ++row) table.print_row(out, row);
+  table.print(out);
   out << '\n';
   if (!named) out << "where a row's numbers come from: name it after this command, or all with --format md\n";
   for (const Item& item : items)

@@ -286,6 +286,7 @@ void run_evaluate(const EvaluateOptions& options) {
         "right among the prompts that the full cache answers.",
         "kl, same top: next-token predictions against the full cache's on the same tokens. low, high: 95 %",
         "bootstrap intervals over items. Best first at each cut and budget. Every row: --format csv."};
+    document.best_first = unranked.empty();
     document.notes.insert(document.notes.end(), unranked.begin(), unranked.end());
     document.records = analysis::answer_summary(document.records, options.least_full);
     analysis::drop_empty_columns(document.records);

@@ -3,6 +3,7 @@
 
 #include <ostream>
 
+#include "analysis/results/table_look.hpp"
 #include "sim/base/inputs.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/front_end.hpp"
@@ -27,6 +28,8 @@ Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4
 }  // namespace
 
 void run_command(std::span<const std::string> arguments) {
+  analysis::TableLook look{.width = front_end().width()};
+  const analysis::UseTableLook use(look);
   const CommandLine line(
       "kvsim",
       "Offline study of KV cache policies: record a run of a language model once, then ask what any "
@@ -61,6 +64,7 @@ void run_command(std::span<const std::string> arguments) {
   inputs::begin_run();
   note_named_inputs(arguments);
   front_end().results() << line.parse(arguments);
+  look.check_columns();
   for (const std::string& text : inputs::remarks()) note(text);
 }
 

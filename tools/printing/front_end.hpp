@@ -1,6 +1,7 @@
 #pragma once
 /// Who has called a command and takes what it says: people at a terminal, or a program that uses commands as
 /// functions.
+#include <cstddef>
 #include <iosfwd>
 #include <memory>
 #include <string>
@@ -24,6 +25,8 @@ class FrontEnd {
   /// Where results go with colours of ours in them, which results() would spell out; null: the reader sees no
   /// colours. What comes from files must be visible() already.
   virtual std::ostream* painted() { return nullptr; }
+  /// Characters that a line of results() has room for; 0: any number.
+  virtual std::size_t width() const { return 0; }
   /// Takes a result that would go to results(), in no format yet. False: it goes there as a text.
   virtual bool take(const analysis::Document& /*document*/) { return false; }
   /// What a person should know although nothing failed.

@@ -12,6 +12,7 @@
 #include "sim/base/param_value.hpp"
 #include "sim/base/shell_word.hpp"
 #include "sim/base/suggest.hpp"
+#include "sim/base/wrapped_text.hpp"
 #include "tools/printing/policy_costs.hpp"
 
 namespace kvsim::tools {
@@ -71,28 +72,14 @@ std::string sample_composition(const PolicySpec& spec, const std::string& argume
 
 // ---- the page of one policy
 
-/// `text` wrapped to lines of kWidth, each indented by `indent` spaces.
-std::string wrapped(const std::string& text, std::size_t indent) {
-  std::istringstream words(text);
-  std::string out, line;
-  for (std::string word; words >> word;) {
-    if (!line.empty() && indent + line.size() + 1 + word.size() > kWidth) {
-      out += std::string(indent, ' ') + line + "\n";
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-  }
-  return line.empty() ? out : out + std::string(indent, ' ') + line + "\n";
-}
-
 void write_section(std::ostream& out, const std::string& title, const std::string& text) {
-  if (!text.empty()) out << '\n' << title << '\n' << wrapped(text, 2);
+  if (!text.empty()) out << '\n' << title << '\n' << wrapped_text(text, kWidth, 2);
 }
 
 void write_departures(std::ostream& out, const std::vector<policy::Departure>& departures) {
   if (!departures.empty()) out << "\nElsewhere and here\n";
   for (const policy::Departure& departure : departures)
-    out << wrapped(departure.theirs, 2) << wrapped("here: " + departure.ours, 6);
+    out << wrapped_text(departure.theirs, kWidth, 2) << wrapped_text("here: " + departure.ours, kWidth, 6);
 }
 
 void write_params(std::ostream& out, const PolicySpec& spec) {
@@ -100,7 +87,7 @@ void write_params(std::ostream& out, const PolicySpec& spec) {
   for (const ParamSpec& param : spec.params) {
     const std::string unit = param.unit.empty() ? "" : ", " + param.unit;
     out << "  " << param.name << '=' << param.fallback << "  (" << legal_values(param) << unit << ")\n";
-    out << wrapped(param.help, 6);
+    out << wrapped_text(param.help, kWidth, 6);
   }
 }
 
@@ -151,20 +138,21 @@ void write_variants(std::ostream& out, const PolicySpec& spec, const Registry& r
     if (spec.kind != Kind::eviction || !preset.name.starts_with(spec.name + ".")) continue;
     if (first) out << "\nVariants\n";
     first = false;
-    out << "  " << preset.name << " = " << preset.expansion << '\n' << wrapped(preset.summary, 6);
+    out << "  " << preset.name << " = " << preset.expansion << '\n'
+        << wrapped_text(preset.summary, kWidth, 6);
   }
 }
 
 void write_costs(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
   const std::vector<std::string> sentences = cost_sentences(spec, registry);
   if (!sentences.empty()) out << "\nCosts\n";
-  for (const std::string& sentence : sentences) out << wrapped(sentence, 2);
+  for (const std::string& sentence : sentences) out << wrapped_text(sentence, kWidth, 2);
 }
 
 void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
   out << spec.name << " (" << kind_name(spec) << ')';
   if (!spec.aliases.empty()) out << ", also " << joined(spec.aliases, ", ");
-  out << '\n' << wrapped(spec.summary, 2);
+  out << '\n' << wrapped_text(spec.summary, kWidth, 2);
   write_section(out, "Rule", spec.details);
   write_departures(out, spec.departures);
   write_section(out, "Paper", spec.paper);
@@ -195,7 +183,7 @@ std::vector<policy::Departure> departures_of(const policy::Composition& composit
 }
 
 void write_preset(std::ostream& out, const PresetSpec& preset, const Registry& registry) {
-  out << preset.name << " (preset)\n" << wrapped(preset.summary, 2);
+  out << preset.name << " (preset)\n" << wrapped_text(preset.summary, kWidth, 2);
   write_section(out, "Stands for", preset.expansion);
   const policy::Composition composition = parse_composition(preset.name, registry);
   write_section(out, "In full", composition.params);

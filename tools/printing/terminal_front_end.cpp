@@ -1,5 +1,6 @@
 #include "tools/printing/terminal_front_end.hpp"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -25,6 +26,14 @@ std::ostream* TerminalFrontEnd::painted() {
   const auto said = [](const char* name) { return std::string(std::getenv(name) ? std::getenv(name) : ""); };
   const bool refused = !said("NO_COLOR").empty() || said("TERM").empty() || said("TERM") == "dumb";
   return isatty(STDOUT_FILENO) == 1 && !refused ? &std::cout : nullptr;
+}
+
+std::size_t TerminalFrontEnd::width() const {
+  const char* const said = std::getenv("COLUMNS");
+  if (const int columns = said != nullptr ? std::atoi(said) : 0; columns > 0)
+    return static_cast<std::size_t>(columns);
+  winsize size{};
+  return isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 void TerminalFrontEnd::note(const std::string& text) {

@@ -16,6 +16,8 @@ class TerminalFrontEnd final : public FrontEnd {
   std::ostream& results() override;
   std::ostream& data() override;
   std::ostream* painted() override;
+  /// COLUMNS where it is set, else of the terminal; any number for pipes and files.
+  std::size_t width() const override;
   void note(const std::string& text) override;
   void announce(const std::string& lines) override;
   std::shared_ptr<void> follow(Progress& progress, const std::string& label, bool quiet) override;

@@ -212,8 +212,7 @@ void write_segments(std::ostream& out, const Header& header) {
                    sequences_ending(header, s)});
   }
   out << '\n';
-  table.print_head(out);
-  for (std::size_t row = 0; row < n; ++row) table.print_row(out, row);
+  table.print(out);
   if (n < header.segments.size()) out << "and " << header.segments.size() - n << " more\n";
 }
 

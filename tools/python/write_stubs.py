@@ -9,7 +9,7 @@ import sys
 
 HOME = pathlib.Path(__file__).resolve().parent / "kvsim"
 OPTION = re.compile(r"^  (?:-\w,)?--([a-z][\w-]*)(?: (\S+)|  |$)", re.M)  # a flag, or an option and what it takes
-HIDDEN = {"help", "format", "quiet"}  # functions say these themselves
+HIDDEN = {"help", "format", "quiet", "wide", "columns"}  # functions say these themselves
 FILES = {"FILE", "DIR", "TRACE", "MODEL", "MACHINE"}
 
 

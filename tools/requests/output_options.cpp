@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "analysis/results/format_names.hpp"
+#include "analysis/results/table_look.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 
@@ -33,6 +34,20 @@ bool is_among(const std::string& ending, std::string_view endings) {
 
 }  // namespace
 
+void add_table_options(Command command) {
+  analysis::TableLook& look = analysis::table_look();
+  command
+      .add_flag("--wide", look.wide,
+                "All columns of a table; else those that fit a terminal, or COLUMNS where that is set")
+      .group("Results");
+  command
+      .add_option("--columns", look.columns, "Only these columns of a table, by their headings: peak_loss,r")
+      .delimiter(',')
+      .allow_extra_args(false)
+      .type_name("LIST")
+      .group("Results");
+}
+
 void add_output_options(Command command, OutputOptions& options) {
   const auto add = [&](Option option) { option.group("Results"); };
   add(command.add_option("--format", options.format, "Written as (default: as FILE ends, else a table)")
@@ -42,6 +57,7 @@ void add_output_options(Command command, OutputOptions& options) {
                       "Results go to this file instead of standard output: .csv, .json, .jsonl, .md, .h5")
           .type_name("FILE"));
   add(command.add_flag("--overwrite", options.overwrite, "Replace an existing output file"));
+  add_table_options(command);
 }
 
 analysis::Format chosen_format(const OutputOptions& options) {

@@ -13,7 +13,10 @@ struct OutputOptions {
   bool overwrite = false;
 };
 
-/// Adds --format, -o and --overwrite.
+/// Adds --wide and --columns, which set table_look(): of commands that print tables.
+void add_table_options(Command command);
+
+/// Adds --format, -o, --overwrite, and those of tables.
 void add_output_options(Command command, OutputOptions& options);
 
 /// What the results are written as. Throws Error(usage) for an unknown format, one that is not what the name

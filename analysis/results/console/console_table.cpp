@@ -81,6 +81,7 @@ class ReplayTable {
     if (!constants.empty()) out << joined(constants, "\n") << "\n\n";
     table_.print_head(out);
     for (const std::string& budget : budgets_) print_group(out, budget);
+    table_.print_left_out(out);
     out << '\n';
     for (const std::string& note : console_notes({.rows = rows_,
                                    .labels = labels_,
@@ -126,8 +127,9 @@ class ReplayTable {
   }
 
   void add_metrics() {
-    for (const Metric& metric : all_metrics())
-      if (metric.price == nullptr) add_metric(metric);
+    for (const bool compared : {true, false})  // bounds and sizes come behind what policies are compared by
+      for (const Metric& metric : all_metrics())
+        if (metric.price == nullptr && (metric.better != Better::neither) == compared) add_metric(metric);
     if (bounded_) add("of", Align::left, [&](std::size_t i) { return holding_text(rows_[i]); });
     if (!priced_) return;
     for (const Metric& metric : all_metrics())
@@ -165,7 +167,7 @@ class ReplayTable {
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       std::vector<std::string> fields;
       for (const Text& text : columns_) fields.push_back(text(i));
-      table_.add_row(fields);
+      table_.add_row(fields, won_[i]);
     }
   }
 
