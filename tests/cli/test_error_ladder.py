@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests analysis/study/ERROR_LADDER.md: its commands run, its table is what they give, and its findings follow from it."""
+"""Tests what a bit buys (analysis/CHOOSING_A_POLICY.md): the commands run, the table is what they give, and the findings follow from it."""
 import csv
 import json
 import re
@@ -7,29 +7,30 @@ import statistics
 
 import kvsim_command
 from kvsim_command import SOURCE, CommandTest
-from test_readme_commands import run_page
+from test_readme_commands import run_each
 
-PAGE = (SOURCE / "analysis" / "study" / "ERROR_LADDER.md").read_text()
-STUDY = json.loads((SOURCE / "analysis" / "examples" / "error_ladder.json").read_text())
+PAGE = (SOURCE / "analysis" / "CHOOSING_A_POLICY.md").read_text()
+EXAMPLES = SOURCE / "analysis" / "examples"
+STUDY = json.loads((EXAMPLES / "error_ladder.json").read_text())
 ERRORS = "key_error", "value_error", "logit_rmse", "total_variation", "top_overlap", "output_error"
 
 
 def named(policy):
-    """As the page names it: without its eviction and its file."""
+    """As the table names it: without its eviction and its file."""
     return re.sub(r",?file=\w+\.h5", "", policy.removeprefix("full+")).replace("()", "")
 
 
 def shown(row):
-    """The cells of a policy's line, as the page rounds them."""
+    """The cells of a policy's line, as the table rounds them."""
     errors = [1 - row[key] if key == "top_overlap" else row[key] for key in ERRORS]
-    return [f"{row['stored_bits']:.2f}", f"{row['held_bytes'] / 1024:,.0f}", *(f"{error:.3f}" for error in errors)]
+    return [f"{row['stored_bits']:.2f}", f"{row['held_bytes'] / 1024:.0f}", *(f"{error:.3f}" for error in errors)]
 
 
 class ErrorLadder(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        run_page(PAGE, cls.folder, timeout=250)
+        run_each(["bash analysis/examples/error_ladder.sh"], cls.folder, timeout=500)
         by_policy = {}
         with open(cls.folder / "ladder" / "results.csv") as file:
             for row in csv.DictReader(file):
@@ -41,15 +42,17 @@ class ErrorLadder(CommandTest):
         cls.rows = dict(zip(map(named, STUDY["policies"]), means))
 
     def test_the_table_is_what_the_commands_give(self):
-        lines = re.findall(r"^\| `(.+?)` \| (.+) \|$", PAGE, re.MULTILINE)
-        self.assertEqual({name for name, _ in lines}, set(self.rows))
-        for name, cells in lines:
-            self.assertEqual(cells.split(" | "), shown(self.rows[name]), name)
-        bits = [self.rows[name]["stored_bits"] for name, _ in lines]
+        with open(EXAMPLES / "error_ladder.csv") as file:
+            _, *lines = csv.reader(file)
+        self.assertEqual({name for name, *_ in lines}, set(self.rows))
+        for name, *cells in lines:
+            self.assertEqual(cells, shown(self.rows[name]), name)
+        bits = [self.rows[name]["stored_bits"] for name, *_ in lines]
         self.assertEqual(bits, sorted(bits, reverse=True))
 
     def test_every_number_of_the_findings_is_one_of_the_table(self):
-        findings = re.sub(r"`[^`]*`", "", PAGE[PAGE.index("- **A bit less"):PAGE.index("## On SmolLM2")])
+        section = re.sub(r"`[^`]*`", "", PAGE.split("## What does a bit buy?")[1].split("<details")[0])
+        findings = " ".join(line.split("|")[3] for line in section.splitlines() if line.startswith("|"))
         cells = {cell for row in self.rows.values() for cell in shown(row)}
         numbers = re.findall(r"\d+\.\d+", findings)
         self.assertGreater(len(numbers), 15)

@@ -44,14 +44,14 @@ def shown_commands(text):
     return shown
 
 
-def run_page(page, folder, timeout):
-    """Runs the commands that a page shows in a folder in which they find the sample and the examples, which in turn find
-    there what earlier commands made."""
+def run_each(commands, folder, timeout):
+    """Runs commands in a folder in which they find the sample and the examples, which in turn find there what earlier
+    commands made."""
     (folder / "traces").symlink_to(SOURCE / "traces")
     shutil.copytree(SOURCE / "analysis" / "examples", folder / "analysis" / "examples")
     (folder / "kvsim").symlink_to(KVSIM)
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    for command, _ in shown_commands(page):
+    for command in commands:
         done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True,
                               timeout=timeout)
         assert done.returncode == 0, done.stderr

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""Tests analysis/study/WHAT_IS_READ.md: its commands run, its tables are what they give, and its findings follow from them."""
+"""Tests what is read (analysis/CHOOSING_A_POLICY.md): its commands run, its tables are what they give, and its findings follow from them."""
 import csv
 import re
 import statistics
 
 import kvsim_command
 from kvsim_command import SOURCE, CommandTest
-from test_readme_commands import run_page, shown_commands
+from test_readme_commands import run_each
 
-PAGE = (SOURCE / "analysis" / "study" / "WHAT_IS_READ.md").read_text()
+EXAMPLES = SOURCE / "analysis" / "examples"
+COMMANDS = (EXAMPLES / "what_is_read.sh").read_text().replace("\\\n", "").splitlines()
+TABLES = "what_is_read", "what_is_read_apart", "what_is_read_layers", "what_is_read_calibrated"
 
 
 def policies_of(output):
     """Of the command that writes a file, as they are typed."""
-    command, = (command for command, _ in shown_commands(PAGE) if f" -o {output}" in command)
+    command, = (command for command in COMMANDS if f" -o {output}" in command)
     return [quoted or plain for quoted, plain in re.findall(r"--policy (?:'([^']+)'|(\S+))", command)]
 
 
@@ -55,14 +57,14 @@ def without_full(policies):
     return [policy.removeprefix("full+") for policy in policies]
 
 
-class Page:
-    """What the commands of the page leave in a folder, as cells and as the lines of its tables."""
+class Runs:
+    """What the commands leave in a folder, as cells and as the lines of each table."""
 
     def __init__(self, folder):
         def study(name):
             rows = read_csv(folder / name / "results.csv")
             full = {row["trace"]: float(row["read_bytes"]) for row in rows if row["policy"] == "full"}
-            typed = re.findall(r'"(full[^"]*)"', (SOURCE / "analysis" / "examples" / f"{name}.json").read_text())
+            typed = re.findall(r'"(full[^"]*)"', (EXAMPLES / f"{name}.json").read_text())
             return Cells(folder / name / "results.csv", full).named(without_full(typed))
 
         def replay(name):
@@ -71,53 +73,56 @@ class Page:
         self.read, self.apart = study("what_is_read"), study("queries_apart")
         self.asked, self.layers, self.moved = replay("asked.csv"), replay("layers.csv"), replay("moved.csv")
 
-    def lines(self):
-        out = []
+    def tables(self):
+        read, apart, layers, moved = [], [], [], []
         for name in self.read.names[1:]:
             cells = [percent(self.read.mean("index_bytes", name, KEYS, "question"))]
             for traces in KEYS, NEEDLES:
                 cells += [percent(self.read.mean("read_bytes", name, traces, "question"))]
                 cells += [f"{self.read.mean(key, name, traces, 'question'):.2f}" for key in ("read_recall", "evidence_loss")]
-            out.append((name, cells))
+            read.append([name, *cells])
         for name in self.apart.names[1:]:
             cells = []
             for trace in "near", "apart", "keys0":
                 cells += [percent(self.apart.mean("read_bytes", name, [trace], "prompt")),
                           f"{self.apart.mean('read_recall', name, [trace], 'prompt'):.2f}"]
-            out.append((name, cells))
+            apart.append([name, *cells])
         for name in self.layers.names:
-            out.append((name, [percent(self.layers.mean("read_bytes", name, KEYS, "question"))]
-                        + [f"{self.layers.mean(key, name, KEYS, 'question'):.2f}"
-                           for key in ("read_recall", "attention_loss", "evidence_loss")]))
+            layers.append([name, percent(self.layers.mean("read_bytes", name, KEYS, "question")),
+                           *(f"{self.layers.mean(key, name, KEYS, 'question'):.2f}"
+                             for key in ("read_recall", "attention_loss", "evidence_loss"))])
         for name in self.moved.names:
-            out.append((name, [percent(self.moved.mean("read_bytes", name, KEYS[:1], "question"))]
-                        + [f"{self.moved.mean(key, name, KEYS[:1], 'question'):.2f}"
-                           for key in ("read_recall", "attention_loss", "evidence_loss")]))
-        return [f"| `{name}` | {' | '.join(cells)} |" for name, cells in out]
+            moved.append([name, percent(self.moved.mean("read_bytes", name, KEYS[:1], "question")),
+                          *(f"{self.moved.mean(key, name, KEYS[:1], 'question'):.2f}"
+                            for key in ("read_recall", "attention_loss", "evidence_loss"))])
+        return read, apart, layers, moved
 
 
 class WhatIsRead(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        run_page(PAGE, cls.folder, timeout=400)
-        cls.page = Page(cls.folder)
+        run_each(["bash analysis/examples/what_is_read.sh"], cls.folder, timeout=800)
+        cls.runs = Runs(cls.folder)
 
     def test_the_tables_are_what_the_commands_give(self):
         self.maxDiff = None
-        self.assertEqual(re.findall(r"^\| `.+\|$", PAGE, re.MULTILINE), self.page.lines())
+        for name, found in zip(TABLES, self.runs.tables(), strict=True):
+            with open(EXAMPLES / f"{name}.csv") as file:
+                _, *lines = csv.reader(file)
+            self.assertEqual(lines, found, name)
 
     def test_findings(self):
         def sample(key, name):
-            return self.page.read.mean(key, name, KEYS, "question")
+            return self.runs.read.mean(key, name, KEYS, "question")
 
         def needles(key, name):
-            return self.page.read.mean(key, name, NEEDLES, "question")
+            return self.runs.read.mean(key, name, NEEDLES, "question")
 
         rocket, pq, recent = "rocketkv(read=4%)", "pqcache(read=4%)", "recent_tokens(read=4%)"
         retrieval, a2ats = "retrieval(read=4%,sinks=4,recent=32,queries=500)", "a2ats(read=4%,centres=128,rounds=10)"
         sparq, few, many = "sparq(read=4%,channels=16)", "double_sparsity(read=4%,dense=0)", "double_sparsity(read=4%,group_factor=4,dense=0)"
-        methods = [name for name in self.page.read.names[1:] if "read=4%" in name and not name.startswith(("top_", "recent_", "random_"))]
+        methods = [name for name in self.runs.read.names[1:] if "read=4%" in name and not name.startswith(("top_", "recent_", "random_"))]
         # Little evidence is lost for few bytes by these two alone, and least of all by sparq and a2ats.
         self.assertEqual({name for name in methods if sample("read_bytes", name) < 0.1 and sample("evidence_loss", name) < 0.1}, {rocket, pq})
         self.assertEqual(set(sorted(methods, key=lambda name: sample("evidence_loss", name))[:2]), {sparq, a2ats})
@@ -142,8 +147,8 @@ class WhatIsRead(CommandTest):
 
     def test_findings_about_queries_unlike_keys(self):
         def recall(name, trace):
-            found, = (full for full in self.page.apart.names if full.startswith(name))
-            return self.page.apart.mean("read_recall", found, [trace], "prompt")
+            found, = (full for full in self.runs.apart.names if full.startswith(name))
+            return self.runs.apart.mean("read_recall", found, [trace], "prompt")
 
         for same in "retrieval(read=100,index=flat", "retrieval(read=100,index=query_graph,beam=100", "quest", "double_sparsity":
             self.assertEqual(recall(same, "near"), recall(same, "apart"), same)
@@ -155,12 +160,12 @@ class WhatIsRead(CommandTest):
             self.assertLess(recall(little, "apart"), recall(little, "near"))
             self.assertGreater(recall(little, "apart"), 0.9 * recall(little, "near"))
         self.assertGreater(recall("retrieval(read=100,index=graph,beam=100", "keys0"), recall("retrieval(read=100,index=query_graph,beam=100", "keys0"))
-        asked, = self.page.asked.names
-        self.assertEqual([round(self.page.asked.mean("evidence_loss", asked, NEEDLES, cut), 2) for cut in ("prompt", "question")], [0, 0.84])
+        asked, = self.runs.asked.names
+        self.assertEqual([round(self.runs.asked.mean("evidence_loss", asked, NEEDLES, cut), 2) for cut in ("prompt", "question")], [0, 0.84])
 
     def test_findings_about_layers_and_calibrations(self):
         def tidal(key, first, second):
-            return self.page.layers.mean(key, f"tidal(read=16%,dense={first},correction={second})", KEYS, "question")
+            return self.runs.layers.mean(key, f"tidal(read=16%,dense={first},correction={second})", KEYS, "question")
 
         self.assertGreater(tidal("attention_loss", 0, 0), tidal("attention_loss", 0, 2))
         self.assertGreater(tidal("attention_loss", 0, 2), tidal("attention_loss", 0, 3))
@@ -172,7 +177,7 @@ class WhatIsRead(CommandTest):
                 self.assertGreater(tidal("evidence_loss", first, second), 0.7)
 
         def moved(key, codec):
-            return [self.page.moved.mean(key, name, KEYS[:1], "question") for name in self.page.moved.names if name.startswith(codec)]
+            return [self.runs.moved.mean(key, name, KEYS[:1], "question") for name in self.runs.moved.names if name.startswith(codec)]
 
         prompt, text, same_kind, own = moved("read_recall", "double_sparsity")
         self.assertLess(max(abs(recall - prompt) for recall in (text, same_kind, own)), 0.01)

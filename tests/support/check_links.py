@@ -28,13 +28,14 @@ def anchor(heading: str) -> str:
 
 
 def anchors(document: pathlib.Path) -> set[str]:
-    """Of all headings of a document; those that come again are numbered."""
+    """Of all headings of a document, where those that come again are numbered, and of its HTML."""
     seen, out = {}, set()
-    for heading in re.findall(r"^#+ +(.*?) *#*$", FENCE.sub("", document.read_text()), re.M):
+    text = FENCE.sub("", document.read_text())
+    for heading in re.findall(r"^#+ +(.*?) *#*$", text, re.M):
         name = anchor(heading)
         count = seen[name] = seen.get(name, -1) + 1
         out.add(f"{name}-{count}" if count else name)
-    return out
+    return out | set(re.findall(r'<\w+ id="([^"]+)"', text))
 
 
 def main() -> int:

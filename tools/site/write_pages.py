@@ -43,7 +43,7 @@ TABLES = {"results": "`kvsim replay`", "answers": "`kvsim evaluate`", "means": "
 BY_HAND = [{"kvsim": "README.md"}, {"Your model": "traces/capture/README.md"}, {"Your prompts": "traces/workloads/README.md"},
            {"Policies": "policies/README.md"}, {"Choosing a policy": "analysis/CHOOSING_A_POLICY.md"},
            {"Reading results": "analysis/README.md"}, {"Metrics": "analysis/results/METRICS.md"},
-           {"What to trust": "analysis/TRUST.md"}, {"Studies": "analysis/study/STUDIES.md"}, {"Costs": "sim/cost/README.md"},
+           {"What to trust": "analysis/TRUST.md"}, {"Figures of papers": "analysis/reproductions/README.md"}, {"Studies": "analysis/study/STUDIES.md"}, {"Costs": "sim/cost/README.md"},
            {"Requests": "traces/requests/README.md"}, {"Python": "tools/python/README.md"},
            {"transformers": "tools/python/kvsim/hf/README.md"},
            {"Trace format": "traces/format/SCHEMA.md"}, {"Contributing": "CONTRIBUTING.md"}, {"Changes": "CHANGELOG.md"}]
@@ -71,7 +71,7 @@ class Writer:
         listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, check=True,
                                 capture_output=True, text=True)
         for name in listed.stdout.splitlines():
-            text = (ROOT / name).read_text()
+            text = re.sub(r"<details( id=\"\w+\")?>", r'<details\1 markdown="1">', (ROOT / name).read_text())  # Markdown inside, too
             self.write(name, text)
             for link in LINK.findall(text):
                 linked = (ROOT / name).parent / (link[0] or link[1])
