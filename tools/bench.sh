@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds and runs the benchmarks on an otherwise idle machine: one table of ratios, and warnings of those that are a fifth worse than in
-# tests/bench/baseline.json. tools/bench.sh [--write] [replay codecs ...]; --help says more.
+# tests/bench/baseline.json. tools/bench.sh [--write|--committed] [replay codecs ...]; --help says more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[[ " $* " == *" --help "* || " $* " == *" -h "* ]] || {
+[[ " $* " == *" --help "* || " $* " == *" -h "* || " $* " == *" --committed "* ]] || {
   tools/setup.sh --tests
   cmake --preset release -DKVSIM_TESTS=ON >&2
   cmake --build --preset release >&2

@@ -2,7 +2,7 @@
 """Runs benchmarks and compares their ratios with those of a committed run: what tools/bench.sh does.
 
 Every benchmark here measures a candidate and its baseline in turns, in one process, and prints the ratio of their times. Only
-ratios are compared: seconds are of one machine at one moment. What is committed stands in README.md as a table.
+ratios are compared: seconds are of one machine at one moment. --committed prints what is committed, for the site.
 """
 import argparse
 import datetime
@@ -15,15 +15,13 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 BASELINE = HERE / "baseline.json"
-README = HERE / "README.md"
-BEGIN, END = "<!-- tools/bench.sh --write -->\n", "<!-- end -->\n"
 NAMES = ["replay", "streaming", "hamming", "kvcrush", "optimal_retention", "codecs", "selections", "cost", "capture", "evaluate", "reader",
          "writer", "requests", "libcachesim"]
 LIBCACHESIM = "KVSIM_LIBCACHESIM_PYTHON"
 GROWN = 1.2
 # Where ours stands below the line, a ratio is better the larger it is.
 OURS_BELOW = re.compile(r"one by one / together|the same without the prompt's pass|byte per bit / scan|k-means|textbook / ours| / policy$")
-# What the README shows of them, and in which words.
+# What the site shows of them, and in which words.
 SHOWN = {
     "replay": {
         "64 cells (8 policies x 8 budgets), 1 lane, 1 thread / bare QK^T":
@@ -138,15 +136,14 @@ def short(ratio: float) -> str:
     return f"{ratio:.{2 if ratio < 10 else 1 if ratio < 100 else 0}f}"
 
 
-def with_table(readme: str, known: dict) -> str:
-    """The README with its table of what is committed."""
-    lines = [f"{known['version']}, {known['machine']}, {known['date']}:", "", "| | ratio |", "|---|---|"]
+def committed(known: dict) -> str:
+    """What is committed, as a page."""
+    lines = ["# Measured ratios", "", f"{known['version']}, {known['machine']}, {known['date']}:", "", "| | ratio |", "|---|---|"]
     for name, shown in SHOWN.items():
         for what, said in shown.items():
-            if row := known["ratios"].get(name, {}).get(what):
-                lines.append(f"| {said} | {short(row['ratio'])} ({short(row['low'])} .. {short(row['high'])}) |")
-    head, rest = readme.split(BEGIN, 1)
-    return head + BEGIN + "\n".join(lines) + "\n" + END + rest.split(END, 1)[1]
+            row = known["ratios"][name][what]
+            lines.append(f"| {said} | {short(row['ratio'])} ({short(row['low'])} .. {short(row['high'])}) |")
+    return "\n".join(lines)
 
 
 def worse(results: dict, before: dict) -> list[str]:
@@ -167,18 +164,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Runs benchmarks, prints their ratios as a table, and warns of those that got worse.")
     parser.add_argument("benchmark", nargs="*", help="which of " + ", ".join(NAMES) + " (default: all)")
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/release"), help="folder of the build")
-    parser.add_argument("--write", action="store_true", help=f"put the ratios into {BASELINE.name} and {README.name}, to be committed")
-    parser.add_argument("--check", action="store_true", help=f"run nothing: say whether {README.name} shows what {BASELINE.name} holds")
+    parser.add_argument("--write", action="store_true", help=f"put the ratios into {BASELINE.name}, to be committed")
+    parser.add_argument("--committed", action="store_true", help=f"run nothing: print what {BASELINE.name} holds")
     asked = parser.parse_args()
     for name in asked.benchmark:
         if name not in NAMES:
             parser.error(f"no benchmark {name}: there are {', '.join(NAMES)}")
     known = json.loads(BASELINE.read_text(encoding="utf-8"))
-    if asked.check:
+    if asked.committed:
         unknown = [what for name, shown in SHOWN.items() for what in shown if what not in known["ratios"].get(name, {})]
-        readme = README.read_text(encoding="utf-8")
-        sys.exit(f"not in {BASELINE}: {unknown}" if unknown else
-                 f"{README} shows other ratios than {BASELINE}: tools/bench.sh --write" if with_table(readme, known) != readme else 0)
+        if unknown:
+            sys.exit(f"not in {BASELINE}: {unknown}")
+        print(committed(known))
+        return
     results = {name: run(found, name) for name in asked.benchmark or NAMES if (found := command(asked.build, name))}
     version = subprocess.run([asked.build / "kvsim", "--version"], check=True, capture_output=True, text=True).stdout.splitlines()[0]
     today = str(datetime.date.today())
@@ -192,7 +190,6 @@ def main() -> None:
         kept = {**known["ratios"], **results} if known["machine"] == processor() else results
         known = {"machine": processor(), "version": version, "date": today, "ratios": {name: kept[name] for name in NAMES if name in kept}}
         BASELINE.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-        README.write_text(with_table(README.read_text(encoding="utf-8"), known), encoding="utf-8")
 
 
 if __name__ == "__main__":

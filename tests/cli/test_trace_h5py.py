@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
-"""Tests the reader printed in traces/format/SCHEMA.md, run as printed: it reads traces without kvsim, with the same
-content.
+"""Tests traces/format/read_trace.py: it reads traces without kvsim, with the same content.
 
 Usage: test_trace_h5py.py KVSIM SOURCE_DIR
 """
 import json
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -16,11 +14,8 @@ import h5py
 import numpy as np
 
 KVSIM, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
-BLOCK = re.search(r"```python\n(.*?)```", (SOURCE / "traces/format/SCHEMA.md").read_text(), re.S).group(1)
-READER = {}
-exec(compile(BLOCK, "SCHEMA.md", "exec"), READER)  # noqa: S102 - the document's own code is under test
-read_trace, path_of, attention_row, visible_means = (
-    READER[name] for name in ("read_trace", "path_of", "attention_row", "visible_means"))
+sys.path.insert(0, str(SOURCE / "traces" / "format"))
+from read_trace import attention_row, path_of, read_trace, visible_means  # noqa: E402
 
 SMALL = ["--prompt-tokens", "40", "--decode", "6", "--layers", "2", "--kv-heads", "2", "--group", "3", "--head-dim", "16"]
 

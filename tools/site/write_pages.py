@@ -121,7 +121,9 @@ class Writer:
         policies, columns, commands = self.policies(), self.columns(), self.commands()
         program = pathlib.Path(self.kvsim).parent / "tests" / "cost_validation"
         validation = self.write("printed/validation.md", subprocess.run([program, "md"], check=True, capture_output=True, text=True).stdout)
-        nav = [*BY_HAND, {"All policies": policies}, {"All results": [columns, validation]}, {"All commands": commands}]
+        speed = self.write("printed/speed.md", subprocess.run([sys.executable, ROOT / "tests" / "bench" / "table.py", "--committed"],
+                                                              check=True, capture_output=True, text=True).stdout)
+        nav = [*BY_HAND, {"All policies": policies}, {"All results": [columns, validation, speed]}, {"All commands": commands}]
         config = (ROOT / "tools" / "site" / "mkdocs.yml").read_text()
         (self.pages.parent / "mkdocs.yml").write_text(f"{config}docs_dir: pages\nsite_dir: html\nnav: {json.dumps(nav)}\n")
 
