@@ -26,7 +26,7 @@ std::vector<AskedPolicy> asked_policies(const std::vector<std::string>& texts,
   std::vector<AskedPolicy> out;
   std::set<std::string> known;
   for (const std::string& text : chosen_policies(texts, registry)) {
-    AskedPolicy asked{text, policy::parse_composition(text, registry)};
+    AskedPolicy asked{policy::respelled(text, registry), policy::parse_composition(text, registry)};
     const std::string params = asked.composition.params;
     add_asked(out, std::move(asked), params, known, note);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "policies/api/call_syntax.hpp"
 #include "sim/base/error.hpp"
@@ -32,6 +33,27 @@ std::vector<std::string> first_names(const Registry& registry) {
   return names;
 }
 
+/// What may stand after '+'.
+std::vector<std::string> part_names(const Registry& registry) {
+  std::vector<std::string> names;
+  for (const Kind kind : kPartKinds)
+    for (std::string& name : registry.names(kind)) names.push_back(std::move(name));
+  return names;
+}
+
+/// parse_calls(), with names as the registry spells them.
+std::vector<Call> read_calls(std::string_view text, const Registry& registry) {
+  std::vector<Call> calls = parse_calls(text);
+  const std::vector<std::string> first = first_names(registry), parts = part_names(registry);
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    for (const std::vector<std::string>* names : {i == 0 ? &first : &parts, i == 0 ? &parts : &first})
+      if (const std::optional<std::string> name = spelled(calls[i].name, *names, kNameEnding)) {
+        calls[i].name = *name;
+        break;
+      }
+  return calls;
+}
+
 void refuse_replacement(const Call& call, const Registry& registry) {
   if (registry.find_policy(Kind::replacement, call.name))
     usage_error(call.name +
@@ -51,14 +73,6 @@ const PolicySpec& find_eviction(const Call& call, const Registry& registry) {
   registry.refuse_absent(call.name, place(call));
   usage_error("unknown policy " + in_quotes(call.name), place(call),
               suggestion(call.name, first_names(registry)));
-}
-
-/// What may stand after '+'.
-std::vector<std::string> part_names(const Registry& registry) {
-  std::vector<std::string> names;
-  for (const Kind kind : kPartKinds)
-    for (std::string& name : registry.names(kind)) names.push_back(std::move(name));
-  return names;
 }
 
 const PolicySpec& find_part(const Call& call, const Registry& registry) {
@@ -149,7 +163,7 @@ Part make_part(const PolicySpec& spec, const Call& call, const Registry& registr
 /// The value of a ParamType::policy: one eviction, or a preset that is one, that ranks by a score.
 std::shared_ptr<const Part> policy_value(const ParamSpec& param, const std::string& text,
                                          const std::string& where, const Registry& registry) {
-  std::vector<Call> calls = parse_calls(text);
+  std::vector<Call> calls = read_calls(text, registry);
   if (const PresetSpec* preset = registry.find_preset(calls[0].name); preset && calls.size() == 1)
     calls = expand(*preset, calls[0], registry);
   if (calls.size() > 1)
@@ -209,8 +223,13 @@ void check_allocation(const Composition& composition, std::string_view text, con
 
 }  // namespace
 
+std::string respelled(std::string_view text, const Registry& registry) {
+  const std::string read = calls_text(read_calls(text, registry));
+  return read == calls_text(parse_calls(text)) ? std::string(text) : read;
+}
+
 Composition parse_composition(std::string_view text, const Registry& registry) {
-  const std::vector<Call> typed = parse_calls(text);
+  const std::vector<Call> typed = read_calls(text, registry);
   std::vector<Call> calls = typed;
   Composition out;
   std::size_t of_preset = 0;
@@ -272,10 +291,11 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
 }
 
 Part parse_replacement(std::string_view text, const Registry& registry) {
-  const std::vector<Call> calls = parse_calls(text, "Write NAME(name=value,...), e.g. slru(protected=0.8)");
+  std::vector<Call> calls = parse_calls(text, "Write NAME(name=value,...), e.g. slru(protected=0.8)");
   if (calls.size() > 1)
     usage_error("a prefix cache has one replacement policy, and nothing stands behind it",
                 "policy " + in_quotes(text), "Give several policies one by one.");
+  if (const auto name = spelled(calls[0].name, registry.names(Kind::replacement))) calls[0].name = *name;
   if (const PolicySpec* spec = registry.find_policy(Kind::replacement, calls[0].name))
     return make_part(*spec, calls[0], registry);
   if (registry.find_policy(Kind::eviction, calls[0].name) || registry.find_part(calls[0].name) ||

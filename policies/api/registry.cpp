@@ -4,6 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/param_value.hpp"
+#include "sim/base/plain_name.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -84,7 +85,7 @@ void Registry::add(AbsentSpec absent) {
 
 void Registry::refuse_absent(std::string_view name, std::string_view where) const {
   for (const AbsentSpec& absent : absent_)
-    if (absent.name == name)
+    if (plain_name(absent.name) == plain_name(name))
       usage_error(absent.name + " is not here: " + absent.needs, std::string(where), absent.instead);
 }
 

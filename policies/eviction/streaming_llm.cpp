@@ -11,7 +11,6 @@ namespace kvsim::policy::streaming_llm {
 PolicySpec spec() {
   return {
       .name = "streaming_llm",
-      .aliases = {"streamingllm"},
       .kind = Kind::eviction,
       .summary = "keeps the first tokens (attention sinks) and the newest ones",
       .paper =

@@ -110,7 +110,6 @@ class S3Fifo final : public Replacement {
 PolicySpec spec() {
   return {
       .name = "s3_fifo",
-      .aliases = {"s3fifo"},
       .kind = Kind::replacement,
       .summary =
           "three queues: new blocks leave a small one soon unless they are used, used ones circle in a "

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <numeric>
 
+#include "sim/base/plain_name.hpp"
+
 namespace kvsim {
 namespace {
 
@@ -68,6 +70,23 @@ std::vector<std::string> nearest(std::string_view name, const std::vector<std::s
     out.push_back(candidate);
   }
   return out;
+}
+
+std::optional<std::string> spelled(std::string_view typed, const std::vector<std::string>& known,
+                                   std::string_view ending) {
+  std::optional<std::string> found;
+  std::string wanted = plain_name(typed);
+  for (const bool shortened : {false, true}) {
+    if (shortened && (found || ending.empty() || !wanted.ends_with(ending))) break;
+    if (shortened) wanted.resize(wanted.size() - ending.size());
+    for (const std::string& name : known) {
+      if (name == typed) return name;
+      if (plain_name(name) != wanted) continue;
+      if (found && *found != name) return {};
+      found = name;
+    }
+  }
+  return found;
 }
 
 std::string suggestion(std::string_view name, const std::vector<std::string>& known) {

@@ -1,5 +1,6 @@
 #pragma once
 /// Suggests the nearest valid spellings of an unknown name.
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,11 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 /// are left out, unless one contains the other.
 std::vector<std::string> nearest(std::string_view name, const std::vector<std::string>& known,
                                  std::size_t count = 3);
+
+/// The one of `known` that `typed` is, or else spells: letters in either case, without `_`, `.` and `-`, and
+/// with `ending` behind it or without. Nothing where that is none or several.
+std::optional<std::string> spelled(std::string_view typed, const std::vector<std::string>& known,
+                                   std::string_view ending = {});
 
 /// Returns "Did you mean a, b or c?", or "Known: ..." (at most two dozen) when no name is near. Empty when
 /// `known` is.

@@ -1,7 +1,9 @@
 #include "sim/replay/budget.hpp"
 
 #include <cmath>
+#include <iomanip>
 #include <optional>
+#include <sstream>
 
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
@@ -12,7 +14,8 @@ namespace kvsim::sim {
 namespace {
 
 constexpr std::string_view kForms =
-    "A budget is tokens per lane (128, 2K), a share of the prompt (25%), or bytes of the whole cache (64KiB, "
+    "A budget is tokens per lane (128, 2K), a share of the prompt (25% or 0.25), or bytes of the whole cache "
+    "(64KiB, "
     "2MiB, 1GiB, 500KB, 2MB, 1GB).";
 
 /// As messages name it.
@@ -67,6 +70,11 @@ Budget parse_budget(std::string_view text) {
   }
   if (!value || !std::isfinite(*value)) usage_error("not a budget", named(whole), kForms);
   budget.value = *value;
+  if (budget.unit == Budget::Unit::tokens && *value > 0 && *value < 1) {
+    std::ostringstream percent;  // 0.07, not the 7.000000000000001 of 100 times that
+    percent << std::setprecision(12) << 100 * *value << '%';
+    return parse_budget(percent.str());
+  }
   const bool tokens = budget.unit == Budget::Unit::tokens;
   if (tokens && budget.value != std::floor(budget.value))
     usage_error("tokens come whole; for a share of the prompt write a percentage", named(whole), kForms);

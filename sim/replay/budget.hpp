@@ -14,10 +14,10 @@ struct Budget {
   enum class Unit { tokens, share, bytes };
   Unit unit = Unit::tokens;
   double value = 0;  ///< tokens per lane, share of the prompt (0.25 for "25%"), or bytes of the whole cache
-  std::string text;  ///< as typed, trimmed
+  std::string text;  ///< as typed, trimmed; of 0.25 the share that it means, "25%"
 };
 
-/// Parses "128", "2K", "25%", "0.5%", "64KiB", "2MiB", "1GiB", "500MB". Throws Error(usage) with the legal
+/// Parses "128", "2K", "25%", "0.25", "0.5%", "64KiB", "2MiB", "1GiB", "500MB". Throws Error(usage) with the legal
 /// forms. Zero and negative budgets are refused: the token that a lane computes is always resident.
 Budget parse_budget(std::string_view text);
 /// Parses a comma-separated list.

@@ -172,6 +172,14 @@ class Endings(CommandTest):
         self.ok(*self.asked, "-o", "rows.txt", "--format", "csv")
         self.assertEqual((self.folder / "rows.txt").read_text(), self.ok(*self.asked, "--format", "csv"))
 
+    def test_parquet_is_named_and_not_read(self):
+        (self.folder / "rows.parquet").write_bytes(b"PAR1\0\0PAR1")
+        for command in ["plot", "quality"], ["export"]:
+            message = self.fails(3, *command, "rows.parquet")
+            self.assertIn("Parquet", message)
+            self.assertIn("pandas.read_parquet", message)
+        self.assertIn("to_parquet(", self.fails(2, *self.asked, "-o", "never.parquet"))
+
     def test_endings_of_no_format(self):
         for ending in "parquet", "xlsx", "feather":
             message = self.fails(2, *self.asked, "-o", f"never.{ending}")
@@ -236,6 +244,8 @@ class Help(CommandTest):
                 shown = [line for line in examples[1].split("\n\n")[0].splitlines() if re.match(r"  \S", line)]
                 self.assertLessEqual(len(shown), 4)
                 self.assertTrue(any("kvsim " + " ".join(command) in line for line in shown), shown)
+                wide = [line for line in text.splitlines() if len(line) > 80]
+                self.assertTrue(all(re.fullmatch(r"  --\S+ \S+\|\S+", line) for line in wide), wide)  # one word is not broken
 
     def test_help_is_a_command_too(self):
         for command in [], ["replay"], ["cost", "fit"]:

@@ -71,6 +71,24 @@ class Policy(CommandTest):
         self.assertIn("xkv (allocation)", page)
         self.assertIn("snapkv(window=8,pool=avg:7,group=mean,unit=layer,sinks=0,granularity=1,tie=oldest)+xkv(", page)
 
+    def test_names_in_other_spellings_are_those_that_are_printed(self):
+        spellings = {"SnapKV": "snapkv", "snapKV": "snapkv", "snap-kv": "snapkv", "SnapKVPress": "snapkv", "H2O": "h2o",
+                     "StreamingLLMPress": "streaming_llm", "KnormPress": "l2_norm", "PyramidKV": "pyramidkv",
+                     "SnapKV(window=8)+Ada-KV": "snapkv(window=8)+adakv", "VATP(base=SnapKV)": "vatp(base=snapkv)"}
+        for typed, name in spellings.items():
+            with self.subTest(typed):
+                asked = ["replay", "t.h5", "--budget", "80", "--quiet", "--format", "json", "--policy"]
+                self.assertEqual(self.ok(*asked, typed), self.ok(*asked, "knorm" if name == "l2_norm" else name))
+        self.assertEqual(self.ok("policy", "show", "SnapKVPress"), self.ok("policy", "show", "snapkv"))
+        self.assertIn("unknown policy", self.fails(2, "replay", "t.h5", "--budget", "40", "--policy", "press"))
+
+    def test_a_budget_below_one_is_a_share(self):
+        asked = ["replay", "t.h5", "--policy", "h2o", "--quiet", "--format", "json", "--budget"]
+        for typed, share in {"0.1": "10%", ".07": "7%", "0.5,0.25": "50%,25%", "5e-2": "5%"}.items():
+            self.assertEqual(self.ok(*asked, typed), self.ok(*asked, share))
+        self.assertEqual([row["budget_tokens"] for row in json.loads(self.ok(*asked, "1"))["results"]], [1])
+        self.assertIn("percentage", self.fails(2, *asked, "1.5"))
+
     def test_wrong_names(self):
         self.assertIn("Did you mean snapkv", self.fails(2, "policy", "show", "snapvk"))
         self.assertIn("Did you mean json", self.fails(2, "policy", "list", "--format", "jsn"))

@@ -7,6 +7,7 @@ import numpy as np
 import pandas
 import polars
 import pyarrow
+import pyarrow.parquet
 import pytest
 
 import kvsim
@@ -31,6 +32,20 @@ def test_rows_are_those_of_the_command(table, run, kvsim_command):
                 assert ours == theirs
             else:
                 assert float(ours) == float(theirs)  # numbers are printed so that they are read back exactly
+
+
+def test_parquet_holds_the_rows(table, tmp_path):
+    table.to_parquet(tmp_path / "rows.parquet")
+    assert pyarrow.parquet.read_table(tmp_path / "rows.parquet").equals(pyarrow.table(table))
+
+
+def test_parquet_of_decisions_holds_every_stay(run, tmp_path):
+    cells = kvsim.decisions(run, ["h2o", "window"], [0.2, 48])
+    cells.to_parquet(tmp_path / "stays.parquet")
+    rows = pyarrow.parquet.read_table(tmp_path / "stays.parquet").to_pylist()
+    expected = [(cell["policy"], cell["params"], str(cell["budget"]), lane, *map(int, stay))
+                for cell in cells for lane, stays in enumerate(cell["lanes"]) for stay in stays]
+    assert [tuple(row.values()) for row in rows] == expected
 
 
 def test_types(table):

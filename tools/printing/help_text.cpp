@@ -2,11 +2,56 @@
 
 #include <utility>
 
+#include "sim/base/joined.hpp"
+#include "sim/base/split.hpp"
+#include "sim/base/wrapped_text.hpp"
+
 namespace kvsim::tools {
 namespace {
 
+constexpr std::size_t kHelpWidth = 80;
+
+/// A command in lines of kHelpWidth that a shell joins, broken between its words.
+std::string broken_command(const std::string& command) {
+  std::string out, line, word;
+  char quote = 0;
+  for (const char c : command + ' ') {
+    if (c == quote)
+      quote = 0;
+    else if (quote == 0 && (c == '\'' || c == '"'))
+      quote = c;
+    if (c != ' ' || quote != 0 || word.find_first_not_of(' ') == std::string::npos) {
+      word += c;
+      continue;
+    }
+    if (!line.empty() && line.size() + 1 + word.size() + 2 > kHelpWidth) {
+      out += line + " \\\n";
+      line = "     ";
+    }
+    line += (line.empty() ? "" : " ") + std::exchange(word, "");
+  }
+  return out + line;
+}
+
 std::string without_line_ends(const std::string& text) {
   return text.substr(0, text.find_last_not_of('\n') + 1);
+}
+
+/// Lines longer than kHelpWidth as several, indented as they were.
+std::string in_width(const std::string& text) {
+  std::string out;
+  for (const std::string_view piece : split(text, '\n')) {
+    const std::string line(piece);
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    if (characters(line) <= kHelpWidth)
+      out += line;
+    else if (indent > 0 && line.compare(indent, 5, "kvsim") == 0)
+      out += broken_command(line);
+    else
+      out += without_line_ends(wrapped_text(line, kHelpWidth, indent));
+    out += '\n';
+  }
+  return without_line_ends(out);
 }
 
 }  // namespace
@@ -34,10 +79,11 @@ std::vector<std::string> command_names(const CLI::App& app) {
 std::string HelpText::make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
   if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
   const auto [examples, rest] = footer_of(*app);
-  std::string text = make_description(app) + '\n' + make_usage(app, std::move(name));
-  if (!examples.empty()) text += '\n' + examples + '\n';
+  std::string text =
+      wrapped_text(app->get_description(), kHelpWidth) + '\n' + make_usage(app, std::move(name));
+  if (!examples.empty()) text += '\n' + in_width(examples) + '\n';
   text += make_positionals(app) + make_groups(app, mode) + make_subcommands(app, mode);
-  if (!rest.empty()) text += '\n' + rest + '\n';
+  if (!rest.empty()) text += '\n' + in_width(rest) + '\n';
   return text;
 }
 
@@ -48,6 +94,18 @@ std::string HelpText::make_option_opts(const CLI::Option* option) const {
   if (colon == std::string::npos || at == std::string::npos || type.find('{') != std::string::npos)
     return text;
   return text.replace(at, type.size(), type.substr(0, colon));
+}
+
+std::string HelpText::make_option_desc(const CLI::Option* option) const {
+  return joined(wrapped(CLI::Formatter::make_option_desc(option), kHelpWidth - get_column_width()), "\n");
+}
+
+std::string HelpText::make_subcommand(const CLI::App* command) const {
+  std::stringstream out;
+  CLI::detail::format_help(out, command->get_name(),
+                           joined(wrapped(command->get_description(), kHelpWidth - get_column_width()), "\n"),
+                           get_column_width());
+  return out.str();
 }
 
 }  // namespace kvsim::tools

@@ -1,6 +1,6 @@
 #pragma once
-/// What --help prints: what the command does, how it is called, examples, options by purpose, and whatever
-/// else its footer says.
+/// What --help prints, in lines of 80 characters: what the command does, how it is called, examples, options
+/// by purpose, and whatever else its footer says.
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
@@ -25,6 +25,8 @@ class HelpText : public CLI::Formatter {
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
   /// Without what CLI11 says of checks behind a type's name: N, not N:UINT in [1 - 4096].
   std::string make_option_opts(const CLI::Option* option) const override;
+  std::string make_option_desc(const CLI::Option* option) const override;
+  std::string make_subcommand(const CLI::App* command) const override;
 };
 
 }  // namespace kvsim::tools

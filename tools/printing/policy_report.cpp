@@ -330,21 +330,22 @@ void write_policy_list(std::ostream& out, const Registry& registry, std::string_
                 suggestion(format, {"table", "json", "md"}));
 }
 
-void write_policy_report(std::ostream& out, const Registry& registry, std::string_view name) {
+void write_policy_report(std::ostream& out, const Registry& registry, std::string_view typed) {
+  std::vector<std::string> known = registry.names(Kind::eviction);
+  const auto add = [&](const std::vector<std::string>& more) {
+    known.insert(known.end(), more.begin(), more.end());
+  };
+  for (const Kind kind : policy::kPartKinds) add(registry.names(kind));
+  add(registry.names(Kind::replacement));
+  add(registry.preset_names());
+  const std::string name = spelled(typed, known, policy::kNameEnding).value_or(std::string(typed));
   const PolicySpec* eviction = registry.find_policy(Kind::eviction, name);
   const PolicySpec* part = registry.find_part(name);
   const PolicySpec* replacement = registry.find_policy(Kind::replacement, name);
   const PresetSpec* preset = registry.find_preset(name);
   if (!eviction && !part && !replacement && !preset) {
-    std::vector<std::string> known = registry.names(Kind::eviction);
-    const auto add = [&](const std::vector<std::string>& more) {
-      known.insert(known.end(), more.begin(), more.end());
-    };
-    for (const Kind kind : policy::kPartKinds) add(registry.names(kind));
-    add(registry.names(Kind::replacement));
-    add(registry.preset_names());
     registry.refuse_absent(name, {});
-    usage_error("unknown policy \"" + std::string(name) + "\"", {}, suggestion(name, known));
+    usage_error("unknown policy \"" + name + "\"", {}, suggestion(name, known));
   }
   if (preset) write_preset(out, *preset, registry);
   if (eviction) write_policy(out, *eviction, registry);

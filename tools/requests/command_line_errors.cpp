@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <regex>
 #include <span>
 #include <vector>
 
@@ -119,6 +120,17 @@ const std::string* first_unknown_option(const std::vector<std::string>& argument
   return nullptr;
 }
 
+/// What CLI11 says, in our words.
+std::string in_our_words(const std::string& text) {
+  static const std::pair<std::regex, const char*> kWords[] = {
+      {std::regex("^(.*): \\d+ required (\\S+) missing$"), "$1 needs a value: $2"},
+      {std::regex("^(.*): At Most 1 required but received (\\d+)$"), "$1 is given $2 times; say it once"},
+      {std::regex("^(\\S+) excludes (\\S+)$"), "$1 and $2 exclude each other"}};
+  for (const auto& [theirs, ours] : kWords)
+    if (std::regex_match(text, theirs)) return std::regex_replace(text, theirs, ours);
+  return text;
+}
+
 }  // namespace
 
 std::string explain(const CLI::App& root, const CLI::ParseError& error) {
@@ -133,7 +145,7 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error) {
     if (const std::string* option = first_unknown_option(left)) return unknown_option(*app, *option, left);
     if (chosen.empty() && app->get_require_subcommand_min() > 0) return missing_command(*app);
     if (chosen.empty() && !left.empty()) return unexpected_argument(*app, left[0]);
-    if (chosen.empty()) return std::string(error.what()) + "\n  " + see_help(*app);
+    if (chosen.empty()) return in_our_words(error.what()) + "\n  " + see_help(*app);
     app = chosen.back();
   }
 }

@@ -3,8 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
+#include <sstream>
 
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
+#include "sim/base/quoted.hpp"
 #include "tools/printing/help_text.hpp"
 #include "tools/requests/command_line_errors.hpp"
 
@@ -32,7 +35,15 @@ Check hidden(Check check) {
 
 template <class T>
 Check between(T low, T high) {
-  return check_of(CLI::Range(low, high));
+  std::ostringstream range;
+  range << low << " to " << high;
+  return {[low, high, shown = range.str()](std::string& text) {
+            const std::optional<T> value = number_of<T>(text);
+            return value && *value >= low && *value <= high
+                       ? std::string()
+                       : in_quotes(text) + " is not a number from " + shown;
+          },
+          range.str()};
 }
 template Check between(unsigned, unsigned);
 template Check between(std::uint64_t, std::uint64_t);
@@ -89,6 +100,9 @@ const Option& Option::delimiter(char mark) const {
 const Option& Option::allow_extra_args(bool allow) const {
   option_->allow_extra_args(allow);
   return *this;
+}
+bool Option::is_required() const {
+  return option_->get_required();
 }
 bool Option::empty() const {
   return option_->empty();

@@ -46,6 +46,7 @@ class Option {
   const Option& excludes(const std::string& name) const;
   const Option& delimiter(char mark) const;
   const Option& allow_extra_args(bool allow) const;
+  bool is_required() const;
   /// Whether the command line lacks it.
   bool empty() const;
 

@@ -4,7 +4,7 @@ namespace kvsim::tools {
 
 void group_options(Command command, const std::string& group, const std::vector<std::string>& names) {
   for (const std::string& name : names)
-    if (command.has_option(name)) command.option(name).group(group);
+    if (command.has_option(name) && !command.option(name).is_required()) command.option(name).group(group);
 }
 
 void group_shared_options(Command root) {

@@ -7,7 +7,8 @@
 
 namespace kvsim::tools {
 
-/// Puts options of one command into a group; those that it lacks are left out.
+/// Puts options of one command into a group; those that it lacks are left out, and those
+/// that it requires stay with the first.
 void group_options(Command command, const std::string& group, const std::vector<std::string>& names);
 
 /// Puts options that many commands have into the groups `Results` and `Run`, in `root` and all below.

@@ -63,10 +63,9 @@ void add_output_options(Command command, OutputOptions& options) {
 analysis::Format chosen_format(const OutputOptions& options) {
   const std::string ending = ending_of(options.output);
   if (is_among(ending, kTablesElsewhere))
-    usage_error(
-        "this command writes no " + ending, "-o " + options.output,
-        "The Python package does: kvsim.replay(...).to_pandas() has to_parquet() and to_excel(). Here "
-        "the name may end with .csv, .json, .jsonl, .md or .h5.");
+    usage_error("this command writes no " + ending, "-o " + options.output,
+                "The Python package does: kvsim.replay(...).to_parquet(PATH), and to_pandas(). Here "
+                "the name may end with .csv, .json, .jsonl, .md or .h5.");
   if (options.format.empty() && !ending.empty() && !is_format(ending) && !is_among(ending, kTexts))
     usage_error("has no ending of a format", "-o " + options.output,
                 suggestion(ending, analysis::format_names()) + " Or say --format.");

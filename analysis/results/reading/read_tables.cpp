@@ -33,6 +33,9 @@ Records parse_results(std::string_view text, const std::string& path) {
   // The json documents of kvsim begin with a line of their own; a row of json lines is one line.
   if (text.starts_with("{\n")) return parse_json_document(text, path);
   if (text.starts_with('{')) return parse_json_lines(text, path);
+  if (text.starts_with("PAR1"))
+    input_error("is Parquet, which kvsim does not read", path,
+                "In Python: pandas.read_parquet(PATH).to_csv('rows.csv', index=False)");
   const bool names_columns = text.substr(0, text.find('\n')).find(',') != std::string::npos;
   if (!names_columns || text.starts_with('|'))
     input_error("is no result of kvsim as csv, json, jsonl or HDF5", path,

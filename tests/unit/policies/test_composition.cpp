@@ -109,7 +109,7 @@ TEST_CASE("floors and units follow the parameters") {
 TEST_CASE("unknown names are refused with the nearest known one") {
   CHECK_THAT(refusal("h20"), Contains("unknown policy \"h20\"") && Contains("h2o"));
   CHECK_THAT(refusal("pyramidvk"), Contains("pyramidkv"));
-  CHECK_THAT(refusal("H2O"), Contains("Did you mean h2o"));
+  CHECK_THAT(refusal("H2P"), Contains("Did you mean h2o"));
   CHECK_THAT(refusal("tova+pyramids"), Contains("unknown allocation") && Contains("Did you mean pyramid?"));
   CHECK_THAT(refusal("h2o(recnt=0.1)"), Contains("unknown parameter \"recnt\" of h2o") && Contains("recent"));
   CHECK_THAT(refusal("xkv(windw=4)"), Contains("unknown parameter \"windw\" of xkv") && Contains("window"));

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._figure import Figure, View
     from ._policies import Allocation, Composition, Representation, ScorePolicy, close_up
     from ._sample import sample_model
-    from ._table import Note, Table
+    from ._table import Decisions, Note, Table
     from ._trace import Trace
 
 # Loaded when they are first used: kvsim.hf, kvsim.importers and kvsim.writing need nothing that is compiled.
@@ -29,7 +29,7 @@ _HOMES = {
     "_figure": ("Figure", "View"),
     "_policies": ("Allocation", "Composition", "Representation", "ScorePolicy", "close_up"),
     "_sample": ("sample_model",),
-    "_table": ("Note", "Table"),
+    "_table": ("Decisions", "Note", "Table"),
     "_trace": ("Trace",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -16,7 +16,7 @@ from . import _core, _policies
 from ._figure import Figure, View
 from ._policies import Composition, ScorePolicy, _Written
 from ._progress import Progress, shown
-from ._table import Note, Table
+from ._table import Decisions, Note, Table
 from ._trace import Trace, _whole
 
 Path = str | os.PathLike
@@ -103,13 +103,12 @@ def replay(traces: Path | Iterable[Path], policies: Policy | Iterable[Policy], b
 
 
 def decisions(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget],
-              **options: Any) -> list[dict[str, Any]]:
-    """Which positions each lane held, and when: per cell its policy, params, budget, and `lanes`, a list (layer-major) of arrays
-    int64 [n, 3]: position, first step, last step (exclusive). Step 0 is right after the prompt."""
+              **options: Any) -> Decisions:
+    """Which positions each lane held, and when."""
     with tempfile.TemporaryDirectory(prefix="kvsim-") as folder:
         file = os.path.join(folder, "decisions.h5")
         replay(trace, policies, budgets, decisions=file, **options)
-        return _core.read_decisions(file)
+        return Decisions(_core.read_decisions(file))
 
 
 def view(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *,

@@ -12,7 +12,7 @@ from . import _core, _policies
 from ._figure import Figure, View
 from ._policies import Composition, ScorePolicy, _Written
 from ._progress import Progress, shown
-from ._table import Note, Table
+from ._table import Decisions, Note, Table
 from ._trace import Trace, _whole
 Path = str | os.PathLike
 Policy = str | ScorePolicy | type[ScorePolicy] | Composition
@@ -55,9 +55,8 @@ def replay(traces: Path | Iterable[Path], policies: Policy | Iterable[Policy], b
     """
     ...
 
-def decisions(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *, bounds: bool=..., cut: _Option=..., decisions: Path | None=..., importance: _Option=..., machine: Path | None=..., memory_limit: _Option=..., model: Path | None=..., output: Path | None=..., overwrite: bool=..., peak: _Option=..., per: Literal['all', 'layer', 'head', 'step'] | None=..., seed: _Option=..., sequence: _Option=..., threads: _Option=...) -> list[dict[str, Any]]:
-    """Which positions each lane held, and when: per cell its policy, params, budget, and `lanes`, a list (layer-major) of arrays
-    int64 [n, 3]: position, first step, last step (exclusive). Step 0 is right after the prompt."""
+def decisions(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *, bounds: bool=..., cut: _Option=..., decisions: Path | None=..., importance: _Option=..., machine: Path | None=..., memory_limit: _Option=..., model: Path | None=..., output: Path | None=..., overwrite: bool=..., peak: _Option=..., per: Literal['all', 'layer', 'head', 'step'] | None=..., seed: _Option=..., sequence: _Option=..., threads: _Option=...) -> Decisions:
+    """Which positions each lane held, and when."""
     ...
 
 def view(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *, cut: str | int | Iterable[str | int]='prompt', output: Path | None=None, progress: Progress=None, overwrite: bool=..., seed: _Option=..., sequence: _Option=..., threads: _Option=..., title: _Option=...) -> View:

@@ -1,6 +1,7 @@
 """Results as tables."""
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Iterator
 
 import numpy as np
@@ -11,6 +12,30 @@ if TYPE_CHECKING:
 
 class Note(UserWarning):
     """What a person should know although nothing failed."""
+
+
+class Decisions(list):
+    """Which positions each lane held, and when: per cell its policy, params, budget, and `lanes`, a list (layer-major) of arrays
+    int64 [n, 3]: position, first step, last step (exclusive). Step 0 is right after the prompt."""
+
+    def to_arrow(self):
+        """A pyarrow.Table with a row per stay: policy, params, budget, lane, position, first_step, end_step."""
+        import pyarrow
+
+        parts = []
+        for cell in self:
+            stays = np.concatenate([lane.reshape(-1, 3) for lane in cell["lanes"]])
+            lane = np.repeat(np.arange(len(cell["lanes"])), [len(lane) for lane in cell["lanes"]])
+            words = {key: pyarrow.repeat(str(cell[key]), len(stays)).dictionary_encode() for key in ("policy", "params", "budget")}
+            parts.append(pyarrow.table({**words, "lane": lane, "position": stays[:, 0], "first_step": stays[:, 1],
+                                        "end_step": stays[:, 2]}))
+        return pyarrow.concat_tables(parts).unify_dictionaries()
+
+    def to_parquet(self, path: str | os.PathLike) -> None:
+        """Writes to_arrow() as a Parquet file."""
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(self.to_arrow(), path)
 
 
 class Table:
@@ -70,6 +95,13 @@ class Table:
         import pandas
 
         return pandas.DataFrame(self.to_dict())
+
+    def to_parquet(self, path: str | os.PathLike) -> None:
+        """Writes a Parquet file, with pyarrow: a column of the file per column, undefined numbers as nulls."""
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table(self), path)
 
     def to_polars(self):
         """A polars.DataFrame."""
