@@ -1,10 +1,13 @@
 // Any bytes either are a GGUF file or are refused as an input error; the tensors of an accepted one lie
 // within it and can be widened, its keys are answered or refused, and a model of it has a config.json and
 // tensors of their shapes.
+#include <algorithm>
+
 #include "tests/fuzz/target.hpp"
 #include "traces/model/gguf_blocks.hpp"
 #include "traces/model/gguf_model.hpp"
 #include "traces/model/model_config.hpp"
+#include "traces/model/packed_weights.hpp"
 
 namespace kvsim::fuzz {
 namespace {
@@ -42,6 +45,14 @@ void read(std::string_view input) {
   accepts([&] {
     std::vector<std::unique_ptr<std::byte[]>> owned;
     for (const auto& [name, tensor] : model::gguf_tensors(file, owned)) {
+      if (tensor.blocks != nullptr) {
+        const std::uint64_t columns = tensor.shape.back(),
+                            rows = tensor.elements() / std::max<std::uint64_t>(columns, 1);
+        const model::PackedWeights packed(*tensor.blocks, tensor.data.data(), rows, columns);
+        std::vector<float> values(columns);
+        for (std::uint64_t row = 0; row < rows; ++row) packed.row(row, values.data());
+        continue;
+      }
       const Elem elem = model::tensor_elem(tensor, name);
       require(tensor.elements() * elem_bytes(elem) == tensor.data.size(),
               "a tensor of a model has its bytes");

@@ -1,7 +1,5 @@
 #include "traces/model/gguf_model.hpp"
 
-#include <unistd.h>
-
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <cmath>
@@ -10,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/suggest.hpp"
@@ -222,7 +219,7 @@ std::string checkpoint_name(const Gguf& file, const std::string& name, bool fuse
   return "model.layers." + std::string(split.layer) + "." + part + std::string(split.ending);
 }
 
-/// A tensor as F32, F16 or BF16. Its rows are those of `interleaved` heads, in which components i and i +
+/// A tensor of a type that is known. Its rows are those of `interleaved` heads, in which components i and i +
 /// half stand side by side, unless that is 0.
 StoredTensor stored(const Gguf& file, const std::string& name, const GgufTensor& tensor,
                     std::uint64_t interleaved, std::vector<std::unique_ptr<std::byte[]>>& owned) {
@@ -232,43 +229,22 @@ StoredTensor stored(const Gguf& file, const std::string& name, const GgufTensor&
     input_error("type " + std::string(type.name) + " is not supported", where,
                 "kvsim reads F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K.");
   }
-  const bool plain = type.items == 1;
-  if (plain && interleaved == 0) return {std::string(type.name), tensor.shape, tensor.data, file.path()};
+  StoredTensor out{std::string(type.name), tensor.shape, tensor.data, file.path(),
+                   type.items == 1 ? nullptr : &type};
+  if (interleaved == 0) return out;
 
-  const std::uint64_t blocks = tensor.data.size() / type.bytes;
-  const std::uint64_t rows = interleaved == 0 ? 1 : tensor.shape.empty() ? 0 : tensor.shape[0];
-  if (interleaved > 0 && (rows == 0 || rows % (2 * interleaved) != 0 || blocks % rows != 0))
+  const std::uint64_t rows = tensor.shape.empty() ? 0 : tensor.shape[0];
+  if (rows == 0 || rows % (2 * interleaved) != 0 || tensor.data.size() % rows != 0)
     input_error("its rows cannot be those of " + std::to_string(interleaved) + " heads", where);
-  const std::uint64_t row_blocks = blocks / rows, row_bytes = row_blocks * type.bytes;
-  const std::uint64_t out_bytes = plain ? row_bytes : row_blocks * type.items * sizeof(float);
-  owned.push_back(std::make_unique_for_overwrite<std::byte[]>(rows * out_bytes));
-  std::byte* const out = owned.back().get();
-  const std::uint64_t dim = interleaved == 0 ? 1 : rows / interleaved, half = dim / 2;
+  const std::uint64_t row_bytes = tensor.data.size() / rows, dim = rows / interleaved, half = dim / 2;
+  owned.push_back(std::make_unique_for_overwrite<std::byte[]>(tensor.data.size()));
+  std::byte* const to = owned.back().get();
   for (std::uint64_t row = 0; row < rows; ++row) {
-    const std::uint64_t within = row % dim;
-    const std::uint64_t from = interleaved == 0 ? row : row - within + within % half * 2 + within / half;
-    const std::byte* const in = tensor.data.data() + from * row_bytes;
-    if (plain) {
-      std::memcpy(out + row * out_bytes, in, row_bytes);
-    } else {
-      widen_blocks(type, in, row_blocks, reinterpret_cast<float*>(out + row * out_bytes));
-    }
+    const std::uint64_t within = row % dim, from = row - within + within % half * 2 + within / half;
+    std::memcpy(to + row * row_bytes, tensor.data.data() + from * row_bytes, row_bytes);
   }
-  return {plain ? std::string(type.name) : "F32", tensor.shape, {out, rows * out_bytes}, file.path()};
-}
-
-void check_memory(const Gguf& file) {
-  double needed = 0;
-  for (const auto& entry : file.tensors())
-    if (entry.second.type->items > 1) needed += static_cast<double>(entry.second.elements() * sizeof(float));
-  const double available =
-      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
-  if (needed > available) {
-    input_error("its weights take " + bytes_text(static_cast<std::uint64_t>(needed)) +
-                    " as floats, this machine has " + bytes_text(static_cast<std::uint64_t>(available)),
-                file.path(),
-                "Use a smaller model, or one that is stored as F16 or BF16, which are not widened.");
-  }
+  out.data = {to, tensor.data.size()};
+  return out;
 }
 
 }  // namespace
@@ -325,7 +301,6 @@ std::pair<double, double> gguf_bits(const std::string& path) {
 
 TensorMap gguf_tensors(const Gguf& file, std::vector<std::unique_ptr<std::byte[]>>& owned) {
   const std::string architecture = checked_architecture(file);
-  check_memory(file);
   TensorMap tensors;
   for (const auto& [name, tensor] : file.tensors()) {
     if (name == kRopeDivisors || name == kShortDivisors || name == kLongDivisors)

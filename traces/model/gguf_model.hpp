@@ -21,11 +21,10 @@ std::string gguf_config(const std::string& path);
 /// Bits that a parameter of the blocks' matrices and one of embedding and head take in the file, in the mean.
 std::pair<double, double> gguf_bits(const std::string& path);
 
-/// The file's tensors under the names of a Hugging Face checkpoint. Those of F32, F16 and BF16 stay where
-/// they are in the file; the others are widened to F32 once, into `owned`, which must live as long as the
-/// result: 4 bytes a weight stay resident. So are the rows of q and k of the architecture llama, which its
-/// files hold interleaved, copied into their order. Throws Error(input) for a tensor or type that is not
-/// known, and when the machine has too little memory for the widened ones.
+/// The file's tensors under the names of a Hugging Face checkpoint, where they are in the file, in its types.
+/// But rows of q and k of the architecture llama, which its files hold interleaved, are copied in their order
+/// into `owned`, which must live as long as the result. Throws Error(input) for a tensor or type that is not
+/// known.
 TensorMap gguf_tensors(const Gguf& file, std::vector<std::unique_ptr<std::byte[]>>& owned);
 
 }  // namespace kvsim::model

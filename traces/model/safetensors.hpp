@@ -17,12 +17,15 @@
 
 namespace kvsim::model {
 
+struct GgufType;
+
 /// A tensor's place in the byte buffer. `data` may have any alignment.
 struct StoredTensor {
   std::string dtype;                 ///< as in the file, e.g. "BF16"
   std::vector<std::uint64_t> shape;  ///< row-major
   std::span<const std::byte> data;
   std::string file;
+  const GgufType* blocks = nullptr;  ///< how a quantised tensor of a GGUF file is stored, else null
 
   std::uint64_t elements() const;  ///< product of the shape, checked when the header was read
 };

@@ -24,13 +24,17 @@ class Loader {
   std::vector<float> vector(const std::string& name, std::uint64_t length) {
     const StoredTensor& tensor = take(name, {length});
     std::vector<float> values(length);
-    widen(tensor_elem(tensor, name), tensor.data.data(), length, values.data());
+    if (tensor.blocks != nullptr) {
+      widen_blocks(*tensor.blocks, tensor.data.data(), length / tensor.blocks->items, values.data());
+    } else {
+      widen(tensor_elem(tensor, name), tensor.data.data(), length, values.data());
+    }
     return values;
   }
 
   Linear linear(const std::string& name, std::uint64_t out, std::uint64_t in, bool bias) {
     const StoredTensor& tensor = take(name + ".weight", {out, in});
-    Linear linear{tensor.data.data(), tensor_elem(tensor, name + ".weight"), out, in, {}};
+    Linear linear = matrix(tensor, name + ".weight", 0, out, in);
     if (bias) linear.bias = vector(name + ".bias", out);
     return linear;
   }
@@ -39,12 +43,12 @@ class Loader {
   std::vector<Linear> fused(const std::string& name, const std::vector<std::uint64_t>& outs,
                             std::uint64_t in) {
     const std::uint64_t rows = std::accumulate(outs.begin(), outs.end(), std::uint64_t{0});
-    const Linear whole = linear(name, rows, in, false);
+    const StoredTensor& whole = take(name + ".weight", {rows, in});
     std::vector<Linear> parts;
-    const std::byte* data = whole.data;
+    std::uint64_t first = 0;
     for (const std::uint64_t out : outs) {
-      parts.push_back({data, whole.elem, out, in, {}});
-      data += out * in * elem_bytes(whole.elem);
+      parts.push_back(matrix(whole, name + ".weight", first, out, in));
+      first += out;
     }
     return parts;
   }
@@ -52,6 +56,17 @@ class Loader {
   const std::set<std::string>& taken() const { return taken_; }
 
  private:
+  /// Rows [first, first + out) of a tensor.
+  static Linear matrix(const StoredTensor& tensor, const std::string& name, std::uint64_t first,
+                       std::uint64_t out, std::uint64_t in) {
+    if (const GgufType* type = tensor.blocks) {
+      const std::byte* from = tensor.data.data() + first * (in / type->items) * type->bytes;
+      return {nullptr, Elem::f32, out, in, {}, std::make_shared<const PackedWeights>(*type, from, out, in)};
+    }
+    const Elem elem = tensor_elem(tensor, name);
+    return {tensor.data.data() + first * in * elem_bytes(elem), elem, out, in, {}};
+  }
+
   const StoredTensor& take(const std::string& name, const std::vector<std::uint64_t>& shape) {
     const StoredTensor& tensor = checkpoint_.tensor(name);
     if (tensor.shape != shape) {
@@ -128,6 +143,11 @@ void check_unused(const Checkpoint& checkpoint, const ModelConfig& config, const
 }  // namespace
 
 const float* Linear::rows(std::uint64_t first, std::uint64_t n, std::vector<float>& scratch) const {
+  if (packed) {
+    if (scratch.size() < n * in) scratch.resize(n * in);
+    for (std::uint64_t row = 0; row < n; ++row) packed->row(first + row, scratch.data() + row * in);
+    return scratch.data();
+  }
   const std::byte* from = data + first * in * elem_bytes(elem);
   if (elem == Elem::f32 && reinterpret_cast<std::uintptr_t>(from) % alignof(float) == 0)
     return reinterpret_cast<const float*>(from);

@@ -1,12 +1,14 @@
 #pragma once
-/// The tensors of a Llama-family checkpoint, mapped from the file and never copied as a whole. Only norms and
-/// biases, a few vectors per layer, are widened once.
+/// The tensors of a Llama-family checkpoint, mapped from the file. Only norms and biases, a few vectors per
+/// layer, are widened once, and quantised matrices packed.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "sim/base/half.hpp"
 #include "traces/model/model_config.hpp"
+#include "traces/model/packed_weights.hpp"
 #include "traces/model/safetensors.hpp"
 
 namespace kvsim::model {
@@ -17,6 +19,8 @@ struct Linear {
   Elem elem = Elem::f32;
   std::uint64_t out = 0, in = 0;
   std::vector<float> bias;  ///< [out] or empty
+  /// The matrix, if it is quantised; data is then null, and elem f32.
+  std::shared_ptr<const PackedWeights> packed{};
 
   /// Rows [first, first + n) as floats: in place if the file stores them as aligned floats, else in
   /// `scratch`.

@@ -8,6 +8,7 @@
 #include "traces/model/cpu/kernels.hpp"
 #include "traces/model/cpu/linear_layer.hpp"
 #include "traces/model/cpu/wide.hpp"
+#include "traces/model/gguf_file.hpp"
 
 namespace kvsim::model::cpu {
 namespace {
@@ -92,6 +93,38 @@ TEST_CASE("linear layers across tile edges, in every element type and alignment"
         INFO(n << " tokens, " << in << " inputs, " << out << " outputs, " << elem_name(elem)
                << ", shifted by " << shift);
         CHECK(worst < 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("a product with packed weights is that with their floats, whatever else is in the batch") {
+  const GgufFile golden(KVSIM_SOURCE_DIR "/tests/golden/gguf/types.gguf");
+  Workers workers(2);
+  const std::uint64_t in = 512;
+  for (const char* name : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}) {
+    const GgufTensor& two = golden.content.tensor(name);  // 2 rows
+    const std::size_t row_bytes = two.data.size() / 2;
+    for (const std::uint64_t out : {1U, 16U, 41U, 131U}) {
+      INFO(name << ", " << out << " outputs");
+      std::vector<std::byte> blocks(out * row_bytes);
+      std::vector<float> w(out * in), row(in);
+      for (std::uint64_t o = 0; o < out; ++o)
+        std::copy_n(two.data.data() + (o * o / 3 % 2) * row_bytes, row_bytes, blocks.data() + o * row_bytes);
+      widen_blocks(*two.type, blocks.data(), out * in / two.type->items, w.data());
+      const std::vector<float> x = random_floats(21 * in, out), b = random_floats(out, 3);
+      const auto packed = std::make_shared<const PackedWeights>(*two.type, blocks.data(), out, in);
+      for (std::uint64_t o = 0; o < out; ++o) {
+        packed->row(o, row.data());
+        CHECK(std::memcmp(row.data(), w.data() + o * in, in * sizeof(float)) == 0);
+      }
+      const Linear quantised{nullptr, Elem::f32, out, in, b, packed};
+      const Linear floats{reinterpret_cast<const std::byte*>(w.data()), Elem::f32, out, in, b};
+      std::vector<float> wanted(21 * out), y(21 * out);
+      apply_linear_alike(workers, floats, x.data(), 21, wanted.data());
+      for (const std::uint64_t n : {1U, 2U, 3U, 4U, 5U, 8U, 21U}) {
+        apply_linear(workers, quantised, x.data(), n, y.data());
+        CHECK(std::memcmp(y.data(), wanted.data(), n * out * sizeof(float)) == 0);
       }
     }
   }

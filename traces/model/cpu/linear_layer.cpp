@@ -29,10 +29,143 @@ const std::byte* stored(const Linear& linear, std::size_t output, std::size_t in
   return linear.data + (output * linear.in + input) * elem_bytes(linear.elem);
 }
 
+// Number of tokens whose sums stay in registers while quantised weights are widened into others.
+constexpr std::size_t kPackedTokens = 4;
+
+/// Where kPanel rows of packed weights from `first` on, a multiple of kPanel, begin: a place in a panel of
+/// theirs for each register of mine.
+struct PackedPlace {
+  const std::byte* panel[kVectors];
+  std::size_t lane[kVectors];
+
+  PackedPlace(const Linear& linear, std::size_t first) {
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      const std::size_t output = first + v * kWide;
+      // Rows that are not there are read as others; nobody uses their sums.
+      panel[v] = linear.packed->panel((output < linear.out ? output : first) / PackedWeights::kRows);
+      lane[v] = output % PackedWeights::kRows;
+    }
+  }
+};
+
+/// Widens group `index` of the rows at `place`: calls use(k, weights) for each input k of the group in turn.
+template <std::size_t bits, Elem scale_elem, class Use>
+[[gnu::always_inline]] inline void widen_group(const PackedWeights& packed, const PackedPlace& place,
+                                               std::size_t index, const Use& use) {
+  constexpr std::size_t kOne = elem_bytes(scale_elem), kScales = PackedWeights::kRows * kOne;
+  const std::size_t offset = index * packed.group_bytes(), group = packed.form().group;
+  const WideInt least = WideInt{} + packed.form().least;
+  Wide scale[kVectors], addend[kVectors], weights[kVectors];
+  const std::byte* numbers[kVectors];
+#pragma GCC unroll 8
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    const std::byte* at = place.panel[v] + offset;
+    scale[v] = load_stored<scale_elem>(at + place.lane[v] * kOne);
+    addend[v] = load_stored<scale_elem>(at + kScales + place.lane[v] * kOne);
+    numbers[v] = at + 2 * kScales + place.lane[v];
+  }
+  if constexpr (bits == 8) {
+    for (std::size_t k = 0; k < group; ++k) {
+#pragma GCC unroll 8
+      for (std::size_t v = 0; v < kVectors; ++v)
+        weights[v] = multiply_add(
+            scale[v], floats_of(load_bytes<std::int8_t>(numbers[v] + k * PackedWeights::kRows)), addend[v]);
+      use(k, weights);
+    }
+  } else {
+    for (std::size_t k = 0; k < group; k += 2) {
+      WideInt pair[kVectors];
+#pragma GCC unroll 8
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        pair[v] = load_bytes<std::uint8_t>(numbers[v] + k / 2 * PackedWeights::kRows);
+        weights[v] = multiply_add(scale[v], floats_of((pair[v] & 15) + least), addend[v]);
+      }
+      use(k, weights);
+#pragma GCC unroll 8
+      for (std::size_t v = 0; v < kVectors; ++v)
+        weights[v] = multiply_add(scale[v], floats_of((pair[v] >> 4) + least), addend[v]);
+      use(k + 1, weights);
+    }
+  }
+}
+
+/// Calls body with the numbers' bits and the scales' type as constants.
+template <class Body>
+void with_form(const PackedWeights& packed, const Body& body) {
+  using Four = std::integral_constant<std::size_t, 4>;
+  using Eight = std::integral_constant<std::size_t, 8>;
+  using Half = std::integral_constant<Elem, Elem::f16>;
+  using Single = std::integral_constant<Elem, Elem::f32>;
+  const BlockForm& form = packed.form();
+  if (form.bits == 4) return form.half ? body(Four{}, Half{}) : body(Four{}, Single{});
+  return form.half ? body(Eight{}, Half{}) : body(Eight{}, Single{});
+}
+
+/// y [tokens, kPanel] = x W^T + b for one panel's outputs, in the order of sums of apply_panel().
+template <std::size_t tokens, std::size_t bits, Elem scale_elem>
+void apply_packed(const Linear& linear, std::size_t first, const float* x, float* y) {
+  const PackedPlace place(linear, first);
+  Wide sums[tokens][kVectors];
+  for (std::size_t i = 0; i < tokens; ++i)
+    for (std::size_t v = 0; v < kVectors; ++v) sums[i][v] = load(y + i * kPanel + v * kWide);
+  const std::size_t group = linear.packed->form().group;
+  for (std::size_t g = 0; g * group < linear.in; ++g) {
+    const float* from = x + g * group;
+    widen_group<bits, scale_elem>(
+        *linear.packed, place,
+        g, [&](std::size_t k, const Wide(&weights)[kVectors]) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+          for (std::size_t i = 0; i < tokens; ++i) {
+            const Wide input = all_of(from[i * linear.in + k]);
+#pragma GCC unroll 8
+            for (std::size_t v = 0; v < kVectors; ++v)
+              sums[i][v] = multiply_add(input, weights[v], sums[i][v]);
+          }
+        });
+  }
+  for (std::size_t i = 0; i < tokens; ++i)
+    for (std::size_t v = 0; v < kVectors; ++v) store(sums[i][v], y + i * kPanel + v * kWide);
+}
+
+void apply_packed_to_few(Workers& workers, const Linear& linear, const float* x, std::size_t n, float* y) {
+  workers.run(tasks_of(linear.out, kPanel), [&](std::size_t task) {
+    const std::size_t first = task * kPanel, outputs = std::min<std::size_t>(kPanel, linear.out - first);
+    alignas(64) float sums[kPackedTokens * kPanel] = {};
+    for (std::size_t i = 0; i < n && !linear.bias.empty(); ++i)
+      std::copy_n(linear.bias.data() + first, outputs, sums + i * kPanel);
+    with_form(*linear.packed, [&](auto bits, auto scale) {
+      constexpr std::size_t kBits = decltype(bits)::value;
+      constexpr Elem kScale = decltype(scale)::value;
+      if (n == 1) apply_packed<1, kBits, kScale>(linear, first, x, sums);
+      if (n == 2) apply_packed<2, kBits, kScale>(linear, first, x, sums);
+      if (n == 3) apply_packed<3, kBits, kScale>(linear, first, x, sums);
+      if (n == 4) apply_packed<4, kBits, kScale>(linear, first, x, sums);
+    });
+    for (std::size_t i = 0; i < n; ++i) std::copy_n(sums + i * kPanel, outputs, y + i * linear.out + first);
+  });
+}
+
+/// fill_panel() of packed weights.
+void fill_packed_panel(const Linear& linear, std::size_t first, std::size_t from, std::size_t depth,
+                       float* panel) {
+  const PackedPlace place(linear, first);
+  const std::size_t group = linear.packed->form().group;
+  with_form(*linear.packed, [&](auto bits, auto scale) {
+    for (std::size_t k = 0; k < depth; k += group)
+      widen_group<decltype(bits)::value, decltype(scale)::value>(
+          *linear.packed, place, (from + k) / group, [&](std::size_t at, const Wide(&weights)[kVectors]) {
+#pragma GCC unroll 8
+            for (std::size_t v = 0; v < kVectors; ++v)
+              store(weights[v], panel + (k + at) * kPanel + v * kWide);
+          });
+  });
+}
+
 /// Writes the weights of outputs [first, first + outputs) and inputs [from, from + depth) as panel [depth,
-/// kPanel]; columns beyond `outputs` are zero.
+/// kPanel]; columns beyond `outputs` are those of no output.
 void fill_panel(const Linear& linear, std::size_t first, std::size_t outputs, std::size_t from,
                 std::size_t depth, float* panel) {
+  if (linear.packed) return fill_packed_panel(linear, first, from, depth, panel);
   alignas(64) float rows[kWide * kDepth];
   for (std::size_t group = 0; group < kPanel; group += kWide) {
     for (std::size_t i = 0; i < kWide; ++i) {
@@ -78,8 +211,13 @@ void apply_panel(const Linear& linear, std::size_t first, std::size_t outputs, c
     for (; token + kRows <= n; token += kRows)
       multiply_panel<kRows>(x + token * linear.in + from, linear.in, panel, depth, y + token * y_step,
                             y_step);
-    for (; token < n; ++token)
-      multiply_panel<1>(x + token * linear.in + from, linear.in, panel, depth, y + token * y_step, y_step);
+    const float* rest = x + token * linear.in + from;
+    float* to = y + token * y_step;
+    if (n - token == 1) multiply_panel<1>(rest, linear.in, panel, depth, to, y_step);
+    if (n - token == 2) multiply_panel<2>(rest, linear.in, panel, depth, to, y_step);
+    if (n - token == 3) multiply_panel<3>(rest, linear.in, panel, depth, to, y_step);
+    if (n - token == 4) multiply_panel<4>(rest, linear.in, panel, depth, to, y_step);
+    if (n - token == 5) multiply_panel<5>(rest, linear.in, panel, depth, to, y_step);
   }
 }
 
@@ -144,12 +282,13 @@ void apply_to_few(Workers& workers, const Linear& linear, const float* x, std::s
 }  // namespace
 
 void apply_linear_alike(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y) {
+  if (linear.packed && n <= kPackedTokens) return apply_packed_to_few(workers, linear, x, n, y);
   if (linear.elem == Elem::bf16 && tiles_available()) return apply_linear_on_tiles(workers, linear, x, n, y);
   apply_to_many(workers, linear, x, n, y);
 }
 
 void apply_linear(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y) {
-  if (n >= kFewTokens) return apply_linear_alike(workers, linear, x, n, y);
+  if (n >= kFewTokens || linear.packed) return apply_linear_alike(workers, linear, x, n, y);
   switch (linear.elem) {
     case Elem::f32:
       return apply_to_few<Elem::f32>(workers, linear, x, n, y);

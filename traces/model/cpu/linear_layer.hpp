@@ -10,7 +10,8 @@ namespace kvsim::model::cpu {
 /// y [n, out] = x [n, in] W^T + b. 16-bit weights are read in place and widened in registers (few tokens) or
 /// in panels that stay in cache (many tokens); many tokens are multiplied by bf16 weights on matrix tiles
 /// where the processor has them (tile_product.hpp). The number of tokens affects a token's outputs only
-/// through this choice.
+/// through this choice. Packed weights are widened in registers too, and their sums have one order for any
+/// number of tokens, that of many tokens.
 void apply_linear(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y);
 
 /// The same with the kernel of many tokens for every n: a token's outputs are the same bits whatever else is

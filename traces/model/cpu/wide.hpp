@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -73,11 +74,40 @@ Wide load_stored(const std::byte* from) {
 #endif
       return reinterpret_cast<Wide>(words << 16);
     } else {
+#if defined(__AVX512F__)
+      return _mm512_cvtph_ps(reinterpret_cast<__m256i>(halves));
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+      return _mm256_cvtph_ps(reinterpret_cast<__m128i>(halves));
+#endif
       Wide wide;
       for (std::size_t i = 0; i < kWide; ++i) wide[i] = widen_f16(halves[i]);
       return wide;
     }
   }
+}
+
+/// The next kWide bytes as integers.
+template <class Byte>
+WideInt load_bytes(const std::byte* from) {
+  using Bytes [[gnu::vector_size(kWide)]] = Byte;
+  Bytes bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+#if defined(__AVX512F__)
+  const auto words = reinterpret_cast<__m128i>(bytes);
+  return reinterpret_cast<WideInt>(std::is_signed_v<Byte> ? _mm512_cvtepi8_epi32(words)
+                                                          : _mm512_cvtepu8_epi32(words));
+#elif defined(__AVX2__) && defined(__FMA__)
+  const __m128i words = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(&bytes));
+  return reinterpret_cast<WideInt>(std::is_signed_v<Byte> ? _mm256_cvtepi8_epi32(words)
+                                                          : _mm256_cvtepu8_epi32(words));
+#else
+  return __builtin_convertvector(bytes, WideInt);
+#endif
+}
+
+/// Exact for what bytes hold.
+inline Wide floats_of(WideInt integers) {
+  return __builtin_convertvector(integers, Wide);
 }
 
 /// A buffer of floats, aligned to a register. It grows on demand and does not preserve its content.
@@ -105,15 +135,17 @@ class WideBuffer {
   std::size_t size_ = 0;  // floats
 };
 
-/// The sum of the lanes, as a balanced tree.
-inline float sum_of(Wide wide) {
+/// The sum of the lanes, as a balanced tree. A template, so that folds wider than a register are not
+/// compiled.
+template <std::size_t n = kWide>
+float sum_of(Wide wide) {
   const auto fold = [&]<std::size_t... lane>(auto width, std::index_sequence<lane...>) {
     constexpr std::size_t w = decltype(width)::value;
     wide += __builtin_shufflevector(wide, wide, (lane < w ? lane + w : lane)...);
   };
   constexpr auto kEach = std::make_index_sequence<kWide>{};
-  if constexpr (kWide > 8) fold(std::integral_constant<std::size_t, 8>{}, kEach);
-  if constexpr (kWide > 4) fold(std::integral_constant<std::size_t, 4>{}, kEach);
+  if constexpr (n > 8) fold(std::integral_constant<std::size_t, 8>{}, kEach);
+  if constexpr (n > 4) fold(std::integral_constant<std::size_t, 4>{}, kEach);
   fold(std::integral_constant<std::size_t, 2>{}, kEach);
   fold(std::integral_constant<std::size_t, 1>{}, kEach);
   return wide[0];

@@ -33,8 +33,11 @@ class Upload {
 
   template <class T>
   DeviceLinear<T> linear(const Linear& from) {
-    return {array<T>(Elements(from.elem, from.data, from.out * from.in)), array<float>(from.bias), from.out,
-            from.in};
+    std::vector<float> floats;
+    if (from.packed) from.rows(0, from.out, floats);
+    const Elements stored =
+        from.packed ? Elements(floats) : Elements(from.elem, from.data, from.out * from.in);
+    return {array<T>(stored), array<float>(from.bias), from.out, from.in};
   }
 
   template <class T>
