@@ -5,7 +5,7 @@
 #include "sim/replay/budget.hpp"
 #include "tests/fuzz/target.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_budgets {
 namespace {
 
 void read(std::string_view input) {
@@ -20,4 +20,4 @@ void read(std::string_view input) {
 const Registered kTarget({"budgets", {ErrorKind::usage}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_budgets

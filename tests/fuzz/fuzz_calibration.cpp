@@ -5,7 +5,7 @@
 #include "sim/replay/calibration_tables.hpp"
 #include "tests/fuzz/target.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_calibration {
 namespace {
 
 void read(std::string_view input) {
@@ -28,4 +28,4 @@ void read(std::string_view input) {
 const Registered kTarget({"calibration", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_calibration

@@ -5,7 +5,7 @@
 #include "traces/model/tokenizers/charsmap.hpp"
 #include "traces/model/tokenizers/sentencepiece_model.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_charsmap {
 namespace {
 
 void read(std::string_view input) {
@@ -21,4 +21,4 @@ void read(std::string_view input) {
 const Registered kTarget({"charsmap", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_charsmap

@@ -9,7 +9,7 @@
 #include "traces/model/safetensors.hpp"
 #include "traces/model/weights.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_config {
 namespace {
 
 const model::Checkpoint* checkpoint_of(const std::string& model_type) {
@@ -54,4 +54,4 @@ void read(std::string_view input) {
 const Registered kTarget({"config", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_config

@@ -3,7 +3,7 @@
 #include "analysis/results/reading/read_csv.hpp"
 #include "tests/fuzz/target.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_csv {
 namespace {
 
 void read(std::string_view input) {
@@ -15,4 +15,4 @@ void read(std::string_view input) {
 const Registered kTarget({"csv", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_csv

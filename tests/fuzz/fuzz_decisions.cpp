@@ -5,7 +5,7 @@
 #include "tests/fuzz/target.hpp"
 #include "tests/support/random_trace.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_decisions {
 namespace {
 
 void read(std::string_view input) {
@@ -24,4 +24,4 @@ void read(std::string_view input) {
 const Registered kTarget({"decisions", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_decisions

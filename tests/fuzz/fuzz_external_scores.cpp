@@ -6,7 +6,7 @@
 #include "tests/fuzz/target.hpp"
 #include "tests/support/random_trace.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_external_scores {
 namespace {
 
 void read(std::string_view input) {
@@ -22,4 +22,4 @@ void read(std::string_view input) {
 const Registered kTarget({"external_scores", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_external_scores

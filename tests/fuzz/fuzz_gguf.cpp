@@ -9,7 +9,7 @@
 #include "traces/model/model_config.hpp"
 #include "traces/model/packed_weights.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_gguf {
 namespace {
 
 void ask(const model::Gguf& file, const std::string& key) {
@@ -65,4 +65,4 @@ void read(std::string_view input) {
 const Registered kTarget({"gguf", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_gguf

@@ -5,7 +5,7 @@
 #include "sim/cost/machine.hpp"
 #include "tests/fuzz/target.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_machine {
 namespace {
 
 void read(std::string_view input) {
@@ -22,4 +22,4 @@ void read(std::string_view input) {
 const Registered kTarget({"machine", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_machine

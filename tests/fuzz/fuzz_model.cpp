@@ -4,7 +4,7 @@
 #include "sim/cost/model.hpp"
 #include "tests/fuzz/target.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_model {
 namespace {
 
 void read(std::string_view input) {
@@ -20,4 +20,4 @@ void read(std::string_view input) {
 const Registered kTarget({"model", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_model

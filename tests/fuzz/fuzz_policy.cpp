@@ -3,7 +3,7 @@
 #include "policies/builtin.hpp"
 #include "tests/fuzz/target.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_policy {
 namespace {
 
 void read(std::string_view input) {
@@ -23,4 +23,4 @@ void read(std::string_view input) {
 const Registered kTarget({"policy", {ErrorKind::usage}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_policy

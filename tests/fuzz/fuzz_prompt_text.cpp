@@ -5,7 +5,7 @@
 #include "traces/model/tokenizer.hpp"
 #include "traces/model/tokenizers/sentencepiece_model.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_prompt_text {
 namespace {
 
 const std::vector<model::Tokenizer>& tokenizers() {
@@ -45,4 +45,4 @@ void read(std::string_view input) {
 const Registered kTarget({"prompt_text", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_prompt_text

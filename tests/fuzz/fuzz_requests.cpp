@@ -10,7 +10,7 @@
 #include "traces/requests/request_check.hpp"
 #include "traces/requests/write_requests.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_requests {
 namespace {
 
 using requests::Request;
@@ -80,4 +80,4 @@ void read(std::string_view input) {
 const Registered kTarget({"requests", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_requests

@@ -2,7 +2,7 @@
 #include "analysis/results/reading/read_hdf5.hpp"
 #include "tests/fuzz/target.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_results_hdf5 {
 namespace {
 
 void read(std::string_view input) {
@@ -16,4 +16,4 @@ void read(std::string_view input) {
 const Registered kTarget({"results_hdf5", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_results_hdf5

@@ -4,7 +4,7 @@
 #include "analysis/results/reading/read_json.hpp"
 #include "tests/fuzz/target.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_results_json {
 namespace {
 
 void read(std::string_view input) {
@@ -17,4 +17,4 @@ void read(std::string_view input) {
 const Registered kTarget({"results_json", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_results_json

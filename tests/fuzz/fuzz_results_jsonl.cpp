@@ -5,7 +5,7 @@
 #include "analysis/results/reading/read_json.hpp"
 #include "tests/fuzz/target.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_results_jsonl {
 namespace {
 
 std::string written(const analysis::Records& records) {
@@ -23,4 +23,4 @@ void read(std::string_view input) {
 const Registered kTarget({"results_jsonl", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_results_jsonl

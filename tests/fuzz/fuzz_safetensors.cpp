@@ -5,7 +5,7 @@
 #include "tests/fuzz/target.hpp"
 #include "traces/model/safetensors.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_safetensors {
 namespace {
 
 void widen_all(const model::StoredTensor& tensor, const std::string& name) {
@@ -35,4 +35,4 @@ void read(std::string_view input) {
 const Registered kTarget({"safetensors", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_safetensors

@@ -3,7 +3,7 @@
 #include "tests/fuzz/target.hpp"
 #include "traces/model/tokenizers/sentencepiece_model.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_sentencepiece {
 namespace {
 
 void read(std::string_view input) {
@@ -21,4 +21,4 @@ void read(std::string_view input) {
 const Registered kTarget({"sentencepiece", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_sentencepiece

@@ -4,7 +4,7 @@
 #include "sim/replay/matrix_file.hpp"
 #include "tests/fuzz/target.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_shares {
 namespace {
 
 void read(std::string_view input) {
@@ -19,4 +19,4 @@ void read(std::string_view input) {
 const Registered kTarget({"shares", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_shares

@@ -6,7 +6,7 @@
 #include "analysis/study/config/study_fields.hpp"
 #include "tests/fuzz/target.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_study {
 namespace {
 
 std::string rewritten(std::string_view text) {
@@ -27,4 +27,4 @@ void read(std::string_view input) {
 const Registered kTarget({"study", {ErrorKind::input, ErrorKind::usage}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_study

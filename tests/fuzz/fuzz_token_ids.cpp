@@ -2,7 +2,7 @@
 #include "tests/fuzz/target.hpp"
 #include "traces/capture/token_file.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_token_ids {
 namespace {
 
 void read(std::string_view input) {
@@ -13,4 +13,4 @@ void read(std::string_view input) {
 const Registered kTarget({"token_ids", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_token_ids

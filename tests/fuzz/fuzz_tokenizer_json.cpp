@@ -3,7 +3,7 @@
 #include "tests/fuzz/target.hpp"
 #include "traces/model/tokenizers/tokenizer_json.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_tokenizer_json {
 namespace {
 
 void read(std::string_view input) {
@@ -25,4 +25,4 @@ void read(std::string_view input) {
 const Registered kTarget({"tokenizer_json", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_tokenizer_json

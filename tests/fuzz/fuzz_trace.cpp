@@ -5,7 +5,7 @@
 #include "traces/format/reader.hpp"
 #include "traces/format/sequence.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_trace {
 namespace {
 
 void read(std::string_view input) {
@@ -27,4 +27,4 @@ void read(std::string_view input) {
 const Registered kTarget({"trace", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_trace

@@ -3,7 +3,7 @@
 #include "traces/capture/workload_item.hpp"
 #include "traces/model/tokenizer.hpp"
 
-namespace kvsim::fuzz {
+namespace kvsim::fuzz::fuzz_workload {
 namespace {
 
 void read(std::string_view input) {
@@ -24,4 +24,4 @@ void read(std::string_view input) {
 const Registered kTarget({"workload", {ErrorKind::input}, read});
 
 }  // namespace
-}  // namespace kvsim::fuzz
+}  // namespace kvsim::fuzz::fuzz_workload

@@ -8,7 +8,7 @@
 #include "tests/fuzz/target.hpp"
 #include "tests/support/hdf5_seals.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_corpus {
 
 namespace {
 
@@ -58,3 +58,5 @@ TEST_CASE("the checksum with which fuzzing seals metadata is HDF5's") {
   test::seal_hdf5(sealed);
   CHECK(sealed == file);
 }
+
+}  // namespace kvsim::test_corpus

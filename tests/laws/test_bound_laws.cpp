@@ -9,7 +9,8 @@
 #include "tests/support/study.hpp"
 #include "traces/workloads/synthetic.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_bound_laws {
+
 using policy::Holding;
 
 namespace {
@@ -162,3 +163,5 @@ TEST_CASE("only oracles with a convex curve of losses are split by it") {
       test::run(test::random_trace({}), test::request_of({"optimal+best_split(normalise=true)"}, {"6"}));
   CHECK_THAT(outcome.cells[0].skipped, Catch::Contains("normalise=true is of scores"));
 }
+
+}  // namespace kvsim::test_bound_laws

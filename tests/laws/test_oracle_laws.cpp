@@ -10,7 +10,7 @@
 #include "tests/support/study.hpp"
 #include "traces/workloads/synthetic.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_oracle_laws {
 
 namespace {
 
@@ -149,3 +149,5 @@ TEST_CASE("oracles do not depend on threads or on other cells") {
       CHECK(one.cells[0].lanes[lane].attention_loss == all.cells[i].lanes[lane].attention_loss);
   }
 }
+
+}  // namespace kvsim::test_oracle_laws

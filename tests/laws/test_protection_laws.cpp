@@ -6,7 +6,7 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/support/study.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_protection_laws {
 
 namespace {
 
@@ -192,3 +192,5 @@ TEST_CASE("kvcrush without representatives is its base in one set per layer, beh
   }
   check_pairs(small_trace(), wrapped, plain, 500);
 }
+
+}  // namespace kvsim::test_protection_laws

@@ -7,7 +7,7 @@
 #include "tests/support/study.hpp"
 #include "traces/workloads/synthetic.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_replay_laws {
 
 namespace {
 
@@ -278,3 +278,5 @@ TEST_CASE("the seed changes random and nothing else") {
   CHECK(test::numbers(a.cells[0]) != test::numbers(b.cells[0]));
   CHECK(test::numbers(a.cells[1]) == test::numbers(b.cells[1]));
 }
+
+}  // namespace kvsim::test_replay_laws

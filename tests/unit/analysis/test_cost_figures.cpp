@@ -5,7 +5,7 @@
 #include "analysis/figures/figure_kind.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::analysis {
+namespace kvsim::analysis::test_cost_figures {
 namespace {
 
 constexpr std::uint64_t kGib = 1ULL << 30;
@@ -204,4 +204,4 @@ TEST_CASE("The waterfall of a step: lines begin where those before end, and link
 }
 
 }  // namespace
-}  // namespace kvsim::analysis
+}  // namespace kvsim::analysis::test_cost_figures

@@ -7,8 +7,7 @@
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_cost_rows {
 
 namespace {
 
@@ -166,3 +165,5 @@ TEST_CASE("the budget found is the largest: all that are larger exceed a limit")
   CHECK(none.row.largest_batch == 0U);
   CHECK_FALSE(none.largest_batch_tokens_per_second);
 }
+
+}  // namespace kvsim::analysis::test_cost_rows

@@ -4,8 +4,7 @@
 #include "analysis/results/diff.hpp"
 #include "analysis/results/reading/read_csv.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_diff {
 
 namespace {
 
@@ -73,3 +72,5 @@ TEST_CASE("rows with the same names are paired in order") {
   CHECK(findings("trace,x\nt,1\nt,2\n", "trace,x\nt,1\nt,3\nt,4\n") ==
         "results,rows only in B,,1,,,,,\nresults,changed,x,1,1,0.3333333333333333,2,3,\n");
 }
+
+}  // namespace kvsim::analysis::test_diff

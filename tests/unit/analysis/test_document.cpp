@@ -6,8 +6,7 @@
 #include "analysis/results/reading/read_json.hpp"
 #include "sim/base/error.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_document {
 
 namespace {
 
@@ -115,3 +114,5 @@ TEST_CASE("json reads back with its columns, with and without rows") {
   CHECK(parse_json_document(written(Format::json, document), "a.json").columns.size() == 3);
   CHECK(parse_json_lines(written(Format::jsonl), "a.jsonl").rows == sample().records.rows);
 }
+
+}  // namespace kvsim::analysis::test_document

@@ -4,7 +4,8 @@
 #include "analysis/figures/figure_kind.hpp"
 #include "analysis/statistics/drift_metrics.hpp"
 
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_drift_figure {
+
 using Catch::Contains;
 
 namespace {
@@ -153,3 +154,5 @@ TEST_CASE("along: a long answer has a point for as many tokens as make at most 3
   CHECK((series.points[20].x == 61 && series.points[20].y == 61));
   CHECK(series.points[21].y == 63.5);
 }
+
+}  // namespace kvsim::analysis::test_drift_figure

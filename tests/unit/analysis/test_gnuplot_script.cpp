@@ -10,7 +10,8 @@
 #include "analysis/drawing/svg_text.hpp"
 #include "sim/base/error.hpp"
 
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_gnuplot_script {
+
 using Catch::Matchers::Contains;
 
 namespace {
@@ -253,3 +254,5 @@ TEST_CASE("text is of one size on paper, on a screen and in a picture of four do
   CHECK_THAT(gnuplot_script(figure, Theme::dark, Output::png),
              Contains("set terminal pngcairo size 952,") && Contains(",7.5' fontscale 3 "));
 }
+
+}  // namespace kvsim::analysis::test_gnuplot_script

@@ -3,7 +3,7 @@
 #include "analysis/results/identical_policies.hpp"
 #include "analysis/results/rows.hpp"
 
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_identical_policies {
 
 namespace {
 
@@ -44,3 +44,5 @@ TEST_CASE("undefined equals only undefined, and what never ran equals nothing") 
   other.params = "c";
   CHECK(identical_policies(records_of({skipped, other})) == Groups{});
 }
+
+}  // namespace kvsim::analysis::test_identical_policies

@@ -6,7 +6,8 @@
 #include "analysis/figures/trace_tables.hpp"
 #include "analysis/kinds/kind.hpp"
 
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_key_figures {
+
 using Row = std::vector<Value>;
 using Cells = std::vector<std::vector<std::optional<double>>>;
 
@@ -188,3 +189,5 @@ TEST_CASE("empty tables have no figure; every other can be drawn") {
       *drawn("key-norms", table("key-norms", {{"a", n(0), n(0), kNone, kNone, kNone, kNone, kNone}}));
   CHECK_FALSE(gnuplot_script(nothing).empty());
 }
+
+}  // namespace kvsim::analysis::test_key_figures

@@ -4,7 +4,8 @@
 #include "analysis/figures/figure_kind.hpp"
 #include "analysis/kinds/kind.hpp"
 
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_layer_figures {
+
 using Catch::Contains;
 
 namespace {
@@ -185,3 +186,5 @@ TEST_CASE("allocation by layer: a panel per policy that does not split evenly") 
   rows.rows.resize(2);
   CHECK_FALSE(allocation_by_layer(rows));
 }
+
+}  // namespace kvsim::analysis::test_layer_figures

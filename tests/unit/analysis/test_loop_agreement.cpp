@@ -10,8 +10,7 @@
 #include "analysis/statistics/rank_agreement.hpp"
 #include "sim/base/error.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_loop_agreement {
 
 namespace {
 
@@ -396,3 +395,5 @@ TEST_CASE("rows that cannot be joined are refused") {
   CHECK_THROWS_WITH(closed_measure("wrong"), Catch::Contains("wrong"));
   CHECK_THROWS_AS(loops.agreement({.kept = 2}), Error);
 }
+
+}  // namespace kvsim::analysis::test_loop_agreement

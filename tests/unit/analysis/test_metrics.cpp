@@ -6,8 +6,7 @@
 #include "analysis/results/rows.hpp"
 #include "sim/base/error.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_metrics {
 
 TEST_CASE("every metric is declared in full, once") {
   std::set<std::string> keys;
@@ -64,3 +63,5 @@ TEST_CASE("a row has no value until it is set, and counts stay exact") {
   row.set("attention_loss_oracle", 0.25);
   CHECK(row["attention_loss_excess"] == 0.25);
 }
+
+}  // namespace kvsim::analysis::test_metrics

@@ -8,8 +8,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_numbers {
 
 TEST_CASE("exact text is the shortest that reads back") {
   CHECK(exact_text(0.1) == "0.1");
@@ -64,3 +63,5 @@ TEST_CASE("bytes that belong to no character become U+FFFD, one each") {
   CHECK(well_formed("\xe2\x82z") == "\xef\xbf\xbd\xef\xbf\xbdz");
   CHECK(well_formed("").empty());
 }
+
+}  // namespace kvsim::analysis::test_numbers

@@ -4,7 +4,7 @@
 
 #include "analysis/statistics/rank_agreement.hpp"
 
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_rank_agreement {
 
 TEST_CASE("equal values share the mean of their ranks") {
   CHECK(average_ranks(std::vector<double>{0.3, 0.1, 0.2}) == std::vector<double>{3, 1, 2});
@@ -59,3 +59,5 @@ TEST_CASE("agreement that does not exist") {
   // ... and not among the pairs.
   CHECK(*mean_rank_correlation({{4, 4, 4}, {1, 2, 3}, {1, 2, 3}}) == Approx(1));
 }
+
+}  // namespace kvsim::analysis::test_rank_agreement

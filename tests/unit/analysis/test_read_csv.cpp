@@ -7,8 +7,7 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/analysis/worked_outcome.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_read_csv {
 
 namespace {
 
@@ -110,3 +109,5 @@ TEST_CASE("an expected column must be there and hold what it should") {
   CHECK_THROWS_WITH(expect_columns(quoted, {{"r", "share", ""}}, "a.json"),
                     Catch::Contains("\"0.5\" is not a number") && Catch::Contains("row 2"));
 }
+
+}  // namespace kvsim::analysis::test_read_csv

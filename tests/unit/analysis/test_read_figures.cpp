@@ -7,7 +7,8 @@
 #include "analysis/statistics/answer_statistics.hpp"
 #include "sim/base/error.hpp"
 
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_read_figures {
+
 using Catch::Matchers::Contains;
 
 namespace {
@@ -344,3 +345,5 @@ TEST_CASE("ranks name those that have no budget to be compared at") {
   tables.results = records_of(without);
   CHECK(only("ranks", tables).remark.empty());
 }
+
+}  // namespace kvsim::analysis::test_read_figures

@@ -7,8 +7,7 @@
 #include "sim/base/joined.hpp"
 #include "tests/unit/analysis/worked_outcome.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_replay_document {
 
 namespace {
 
@@ -497,3 +496,5 @@ TEST_CASE("formats are parsed by name") {
   CHECK(parse_format("table") == Format::table);
   CHECK_THROWS_WITH(parse_format("jsn"), Catch::Contains("jsn") && Catch::Contains("Did you mean json"));
 }
+
+}  // namespace kvsim::analysis::test_replay_document

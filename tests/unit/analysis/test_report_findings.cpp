@@ -5,7 +5,7 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/analysis/small_study.hpp"
 
-namespace kvsim::analysis {
+namespace kvsim::analysis::test_report_findings {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -507,4 +507,4 @@ TEST_CASE("Policies that never evicted, and what stands before the context, are 
 }
 
 }  // namespace
-}  // namespace kvsim::analysis
+}  // namespace kvsim::analysis::test_report_findings

@@ -7,7 +7,7 @@
 #include "analysis/report/report_page.hpp"
 #include "tests/unit/analysis/small_study.hpp"
 
-namespace kvsim::analysis {
+namespace kvsim::analysis::test_report_page {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -174,4 +174,4 @@ TEST_CASE("A study without anything is a page all the same; an incomplete one sa
 }
 
 }  // namespace
-}  // namespace kvsim::analysis
+}  // namespace kvsim::analysis::test_report_page

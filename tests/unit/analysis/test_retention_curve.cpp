@@ -5,7 +5,8 @@
 #include "analysis/kinds/retention_curve.hpp"
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_retention_curve {
+
 using analysis::RetentionCurve;
 
 namespace {
@@ -95,3 +96,5 @@ TEST_CASE("one position that takes all, and none that takes anything") {
   CHECK_FALSE(none.size_for(0.5));
   CHECK_FALSE(none.last_slope(0));
 }
+
+}  // namespace kvsim::test_retention_curve

@@ -7,8 +7,8 @@
 #include "analysis/results/rows.hpp"
 #include "tests/unit/analysis/worked_outcome.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_rows {
+
 using kvsim::test::worked_outcome;
 using kvsim::test::worked_request;
 
@@ -423,3 +423,5 @@ TEST_CASE("rows have the columns and units that are promised, in that order, and
   }
   CHECK(promised == declared);
 }
+
+}  // namespace kvsim::analysis::test_rows

@@ -3,8 +3,8 @@
 #include "analysis/kinds/kind.hpp"
 #include "sim/base/error.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_settings {
+
 using Catch::Contains;
 
 TEST_CASE("settings: defaults, values, and names that are not there") {
@@ -32,3 +32,5 @@ TEST_CASE("settings: every kind's defaults are legal") {
     for (const ParamSpec& param : kind.settings) CHECK_FALSE(param.help.empty());
   }
 }
+
+}  // namespace kvsim::analysis::test_settings

@@ -10,8 +10,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_statistics {
 
 namespace {
 
@@ -489,3 +488,5 @@ TEST_CASE("no results, no statistics") {
   CHECK(got.ranks.rows.empty());
   CHECK(got.means.columns.size() == 13);
 }
+
+}  // namespace kvsim::analysis::test_statistics

@@ -5,7 +5,8 @@
 #include "analysis/results/rows.hpp"
 #include "sim/base/error.hpp"
 
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_study_figures {
+
 using Catch::Matchers::Contains;
 
 namespace {
@@ -442,3 +443,5 @@ TEST_CASE("timeline: neighbours that come and go together are one bar") {
   CHECK(timeline.bars[2].colour == 1);  // position 3 was generated
   CHECK_THROWS_WITH(figure_kind("timeline").build(tables, {.layer = 1}), Contains("layers 0 to 0"));
 }
+
+}  // namespace kvsim::analysis::test_study_figures

@@ -9,7 +9,7 @@
 #include "sim/cost/estimate.hpp"
 #include "tests/unit/analysis/small_study.hpp"
 
-namespace kvsim::analysis {
+namespace kvsim::analysis::test_winners {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -191,4 +191,4 @@ TEST_CASE("Prompts that are priced unasked: the longest studied, and the longest
   CHECK(usual_prompts(0, model) == std::vector<std::uint64_t>{8192});
 }
 
-}  // namespace kvsim::analysis
+}  // namespace kvsim::analysis::test_winners

@@ -8,8 +8,8 @@
 #include "sim/base/error.hpp"
 #include "tests/support/random_trace.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_xkv_kinds {
+
 using Catch::Contains;
 
 namespace {
@@ -210,3 +210,5 @@ TEST_CASE("settings of importance that make no sense are refused") {
   CHECK_THROWS_WITH(measured("retention", trace, {{"shares", "2"}}), Contains("--shares"));
   CHECK_THROWS_WITH(measured("retention-size", trace, {{"slope", "x"}}), Contains("--slope"));
 }
+
+}  // namespace kvsim::analysis::test_xkv_kinds

@@ -3,7 +3,7 @@
 
 #include "sim/base/byte_text.hpp"
 
-namespace kvsim {
+namespace kvsim::test_byte_text {
 
 TEST_CASE("bytes are shown in binary units") {
   CHECK(bytes_text(0) == "0 B");
@@ -16,4 +16,4 @@ TEST_CASE("bytes are shown in binary units") {
   CHECK(bytes_text(std::numeric_limits<std::uint64_t>::max()) == "16 EiB");
 }
 
-}  // namespace kvsim
+}  // namespace kvsim::test_byte_text

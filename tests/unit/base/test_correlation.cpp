@@ -4,6 +4,8 @@
 
 #include "sim/base/correlation.hpp"
 
+namespace kvsim::test_correlation {
+
 TEST_CASE("Pearson's correlation, worked by hand") {
   const auto r = [](const std::vector<double>& x, const std::vector<double>& y) {
     return kvsim::pearson(x, y);
@@ -20,3 +22,5 @@ TEST_CASE("Pearson's correlation, worked by hand") {
   CHECK_FALSE(r({}, {}));
   CHECK_FALSE(r({1, 1 + 1e-200, 5e-324}, {0, 0, 5e-324}));
 }
+
+}  // namespace kvsim::test_correlation

@@ -5,7 +5,7 @@
 
 #include "sim/base/elements.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_elements {
 
 TEST_CASE("elements of the wanted type are copied bit by bit, others are converted") {
   // 1.0 + 2^-9 lies between two bf16 (steps of 2^-7 at 1): below half a step, so it rounds down to 1.
@@ -40,3 +40,5 @@ TEST_CASE("subspans of elements, at any address and of any length") {
   CHECK(Elements().floats().empty());
   Elements().store(Elem::bf16, nullptr);
 }
+
+}  // namespace kvsim::test_elements

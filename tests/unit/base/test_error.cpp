@@ -5,7 +5,7 @@
 #include "sim/base/matrix_view.hpp"
 #include "sim/base/progress.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_error {
 
 TEST_CASE("the message combines what, where and hint") {
   CHECK(std::string(Error(ErrorKind::input, "is cut off", "run.h5", "Capture it again.").what()) ==
@@ -52,3 +52,5 @@ TEST_CASE("a matrix view strides over rows") {
   CHECK(view.row(1).size() == 3);
   CHECK(view.row(1)[0] == 4);
 }
+
+}  // namespace kvsim::test_error

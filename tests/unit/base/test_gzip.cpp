@@ -4,7 +4,8 @@
 #include "sim/base/error.hpp"
 #include "sim/base/gzip.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_gzip {
+
 using Catch::Contains;
 
 namespace {
@@ -54,3 +55,5 @@ TEST_CASE("gzip: what is damaged, cut off or too large is refused") {
   CHECK_THROWS_WITH(gunzipped(whole, 599'999, "f.gz"), Contains("more than"));
   CHECK(gunzipped(whole, 600'000, "f.gz").size() == 600'000);
 }
+
+}  // namespace kvsim::test_gzip

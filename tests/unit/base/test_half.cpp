@@ -9,7 +9,7 @@
 #include "sim/base/half.hpp"
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_half {
 
 namespace {
 
@@ -171,3 +171,5 @@ TEST_CASE("arrays convert at any alignment, and f32 passes through") {
   }
   CHECK(std::string(elem_name(Elem::bf16)) == "bf16");
 }
+
+}  // namespace kvsim::test_half

@@ -15,7 +15,7 @@
 #include "sim/base/interruption.hpp"
 #include "sim/base/isolated_run.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_isolated_run {
 
 namespace {
 
@@ -96,3 +96,5 @@ TEST_CASE("a signal ends the wait for isolated work") {
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no child is left
   CHECK(errno == ECHILD);
 }
+
+}  // namespace kvsim::test_isolated_run

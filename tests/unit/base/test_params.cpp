@@ -3,7 +3,8 @@
 #include "sim/base/error.hpp"
 #include "sim/base/param_value.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_params {
+
 using Catch::Contains;
 
 namespace {
@@ -97,3 +98,5 @@ TEST_CASE("parameters: a name or type that was not declared is a bug of the read
   CHECK_THROWS_AS(values.real("at"), Error);
   CHECK_THROWS_AS(values.word("flag"), Error);
 }
+
+}  // namespace kvsim::test_params

@@ -7,7 +7,7 @@
 
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_rng {
 
 TEST_CASE("mix is SplitMix64") {
   // First outputs of the published generator for seed 0: state k * 0x9e37..., so mix of the state before the
@@ -75,3 +75,5 @@ TEST_CASE("normal draws have the moments of the standard normal") {
   CHECK(fourth / kDraws == Approx(3).margin(0.1));
   CHECK(beyond_two / double(kDraws) == Approx(0.0455).margin(0.002));
 }
+
+}  // namespace kvsim::test_rng

@@ -9,7 +9,7 @@
 #include "sim/base/rng.hpp"
 #include "sim/base/rotary.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_rotary {
 
 namespace {
 
@@ -129,3 +129,5 @@ TEST_CASE("rows that cannot hold the pairs are refused") {
   CHECK_THROWS_AS(unrotate({inv_freq}, 0, 4, rows), Error);
   CHECK_THROWS_AS(rotate({}, 0, 0, rows), Error);
 }
+
+}  // namespace kvsim::test_rotary

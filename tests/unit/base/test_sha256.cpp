@@ -4,6 +4,8 @@
 
 #include "sim/base/sha256.hpp"
 
+namespace kvsim::test_sha256 {
+
 using kvsim::Sha256;
 
 namespace {
@@ -34,3 +36,5 @@ TEST_CASE("pieces add up to the whole") {
   sha.update(text.data() + 64, 936);
   CHECK(sha.hex() == hex_of(text));
 }
+
+}  // namespace kvsim::test_sha256

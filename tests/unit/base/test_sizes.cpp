@@ -2,7 +2,7 @@
 
 #include "sim/base/sizes.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_sizes {
 
 TEST_CASE("tokens are whole numbers, or with K or M multiples of 1024") {
   CHECK(tokens_of("8192") == 8192u);
@@ -40,3 +40,5 @@ TEST_CASE("sizes that an option cannot take are refused by its name") {
   CHECK_THROWS_WITH(parse_bytes("0B", "--memory"), Catch::Contains("--memory"));
   CHECK_THROWS_WITH(parse_bytes("9999999TiB", "--memory"), Catch::Contains("64 bits"));
 }
+
+}  // namespace kvsim::test_sizes

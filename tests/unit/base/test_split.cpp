@@ -2,7 +2,8 @@
 
 #include "sim/base/split.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_split {
+
 using Pieces = std::vector<std::string_view>;
 using Items = std::vector<std::string>;
 
@@ -25,3 +26,5 @@ TEST_CASE("comma list: items are trimmed, and a comma in parentheses separates n
   CHECK(comma_list("a(b(c,d),e),f") == Items{"a(b(c,d),e)", "f"});
   CHECK(comma_list("a),b") == Items{"a)", "b"});
 }
+
+}  // namespace kvsim::test_split

@@ -5,7 +5,7 @@
 #include "sim/base/rng.hpp"
 #include "sim/base/strict_json.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_strict_json {
 
 TEST_CASE("numbers in json are the nearest doubles") {
   // Shortest texts of doubles of all sizes: each reads back as itself only if it is rounded correctly.
@@ -28,3 +28,5 @@ TEST_CASE("numbers that no double holds are refused") {
   CHECK_THROWS_WITH(parse_strict_json("[-1e400]", "a.json", 10), Catch::Contains("is too large"));
   CHECK(parse_strict_json("[1e-400]", "a.json", 10).as_array()[0].as_double() == 0);
 }
+
+}  // namespace kvsim::test_strict_json

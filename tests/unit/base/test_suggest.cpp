@@ -3,7 +3,7 @@
 
 #include "sim/base/suggest.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_suggest {
 
 TEST_CASE("distances by hand") {
   CHECK(edit_distance("", "") == 0);
@@ -36,3 +36,5 @@ TEST_CASE("suggestions read as sentences") {
   const std::string many = suggestion("zzzzzzzz", std::vector<std::string>(30, "snapkv"));
   CHECK(many.ends_with("snapkv and 6 more."));
 }
+
+}  // namespace kvsim::test_suggest

@@ -10,7 +10,7 @@
 #include "sim/base/rng.hpp"
 #include "sim/base/text_lines.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_text_lines {
 
 namespace {
 
@@ -76,3 +76,5 @@ TEST_CASE("a line beyond the limit, a damaged and a missing file are refused") {
   CHECK_THROWS_WITH(lines_of(gzipped("abc\n").substr(0, 15)), Catch::Contains("cut off"));
   CHECK_THROWS_WITH(TextLines("/nowhere/at/all", 5), Catch::Contains("cannot be opened"));
 }
+
+}  // namespace kvsim::test_text_lines

@@ -5,7 +5,7 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/capture/chat_prompt.hpp"
 
-namespace kvsim::capture {
+namespace kvsim::capture::test_chat_prompt {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -152,4 +152,4 @@ TEST_CASE("who reads prompts as they are is told of a template, once, and of ano
   CHECK_THAT(notes[0], Contains("26 Jul 2024"));
 }
 
-}  // namespace kvsim::capture
+}  // namespace kvsim::capture::test_chat_prompt

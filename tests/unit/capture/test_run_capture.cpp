@@ -13,7 +13,7 @@
 #include "traces/format/reader.hpp"
 #include "traces/model/tokenizers/byte_level.hpp"
 
-namespace kvsim::capture {
+namespace kvsim::capture::test_run_capture {
 namespace {
 
 namespace fs = std::filesystem;
@@ -683,4 +683,4 @@ TEST_CASE("choices of queries") {
   CHECK(*std::max_element(times.begin(), times.end()) < 200 + 4 * 14);
 }
 
-}  // namespace kvsim::capture
+}  // namespace kvsim::capture::test_run_capture

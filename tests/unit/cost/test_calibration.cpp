@@ -8,7 +8,7 @@
 #include "sim/cost/latency.hpp"
 #include "sim/cost/relative_fit.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_calibration {
 namespace {
 
 /// 4 layers of 8 query and 4 KV heads of 64, 256 hidden: the size of the sample model.
@@ -287,4 +287,4 @@ TEST_CASE("A relative fit: exact lines, an outlier, and parameters without effec
 }
 
 }  // namespace
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_calibration

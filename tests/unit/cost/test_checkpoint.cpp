@@ -7,7 +7,7 @@
 #include "sim/base/read_file.hpp"
 #include "sim/cost/model.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_checkpoint {
 namespace {
 
 /// Elements of all tensors of a safetensors file.
@@ -44,4 +44,4 @@ TEST_CASE("parameters are the elements of the checkpoint", "[cost][model]") {
   CHECK(checkpoints >= 16);
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_checkpoint

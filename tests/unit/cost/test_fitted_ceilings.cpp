@@ -9,7 +9,7 @@
 #include "tests/validation/attention_timings.hpp"
 #include "tests/validation/layer_timings.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_fitted_ceilings {
 namespace {
 
 /// Returns a machine's time for one published time, in its unit.
@@ -179,4 +179,4 @@ TEST_CASE("machines that adopt another's fitted ceilings have the same") {
   }
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_fitted_ceilings

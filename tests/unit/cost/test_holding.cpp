@@ -4,7 +4,7 @@
 #include "sim/cost/holding.hpp"
 #include "tests/unit/traces/scratch.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_holding {
 namespace {
 
 /// Shaped as Llama-3-8B.
@@ -121,4 +121,4 @@ TEST_CASE("shares from a file split a budget, and lanes are stored as often as a
 }
 
 }  // namespace
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_holding

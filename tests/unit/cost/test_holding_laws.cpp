@@ -10,7 +10,7 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/support/study.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_holding_laws {
 namespace {
 
 const test::TraceShape kShape = {.layers = 4, .prompt = 260, .decode = 36, .output_weights = true};
@@ -275,4 +275,4 @@ TEST_CASE("oracles have no cost, and a rule has no holding beyond its context or
   CHECK_THROWS_WITH(rule_holding(composition("h2o+pyramid"), deep, 0, 100, 10, 50), Catch::Contains("lanes"));
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_holding_laws

@@ -9,7 +9,7 @@
 #include "sim/cost/step_sum.hpp"
 #include "tests/unit/cost/toy_model.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_latency {
 namespace {
 
 /// Rates small enough for hand calculation; times of both limits add up.
@@ -505,4 +505,4 @@ TEST_CASE("Impossible servings are refused with the field's name", "[latency]") 
     }
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_latency

@@ -4,7 +4,7 @@
 #include "sim/base/error.hpp"
 #include "sim/cost/machine.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_machine {
 namespace {
 
 constexpr const char* kSmall =
@@ -189,4 +189,4 @@ TEST_CASE("Unknown machines are refused with the nearest names", "[machine]") {
   CHECK_THROWS_AS(find_machine("/"), Error);
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_machine

@@ -7,7 +7,7 @@
 #include "sim/cost/memory.hpp"
 #include "sim/cost/pages.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_memory {
 namespace {
 
 using Catch::Contains;
@@ -611,4 +611,4 @@ TEST_CASE("sizes that do not fit are errors", "[cost][memory]") {
   CHECK_THROWS_AS(memory_at(model, Machine{}, {.prompt = 1000, .tensor_parallel = 5}, small, {}, 0), Error);
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_memory

@@ -6,7 +6,7 @@
 #include "sim/cost/memory.hpp"
 #include "sim/cost/model.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_model {
 namespace {
 
 using Catch::Contains;
@@ -266,4 +266,4 @@ TEST_CASE("a device's share of a model", "[cost][model]") {
   CHECK_THROWS_AS(device_share(model, 0), Error);
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_model

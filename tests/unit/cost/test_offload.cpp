@@ -5,7 +5,7 @@
 #include "sim/cost/estimate.hpp"
 #include "sim/cost/offload.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_offload {
 namespace {
 
 /// A layer of 1,000 parameters, two bytes of hidden state per token, eight of keys and values.
@@ -323,4 +323,4 @@ TEST_CASE("Preempting a sequence: its cache moves, or is recomputed", "[offload]
   CHECK_FALSE(served.made().swap.has_value());
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_offload

@@ -6,7 +6,7 @@
 #include "sim/base/rng.hpp"
 #include "sim/cost/pages.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_pages {
 namespace {
 
 std::uint64_t below(std::uint64_t n, std::uint64_t seed, std::uint64_t draw) {
@@ -139,4 +139,4 @@ TEST_CASE("tokens that fill a page of virtual memory", "[cost][pages]") {
   CHECK_THROWS_AS(power_of_two(~std::uint64_t{0}), Error);
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_pages

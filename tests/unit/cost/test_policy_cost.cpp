@@ -4,7 +4,7 @@
 #include "policies/builtin.hpp"
 #include "sim/cost/holding.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_policy_cost {
 namespace {
 
 constexpr double kKv = 8 * 512;  // bytes of keys and values that a step reads per token
@@ -188,4 +188,4 @@ TEST_CASE("an allocation's cost is added to its eviction's", "[policy_cost]") {
   CHECK(cost("h2o+pyramid").prompt.ops == alone.prompt.ops);
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_policy_cost

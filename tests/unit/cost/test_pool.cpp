@@ -6,7 +6,7 @@
 #include "sim/base/rng.hpp"
 #include "sim/cost/pool.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_pool {
 namespace {
 
 /// Works slot by slot: every slot has an owner or none, pages are counted, and no state is kept between
@@ -187,4 +187,4 @@ TEST_CASE("requests that no pool can hold are refused", "[cost][pool]") {
   CHECK_THROWS_AS(pool_use(Allocator::exact, requests, 0, 0, 0), Error);
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_pool

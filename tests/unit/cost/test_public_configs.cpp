@@ -9,7 +9,7 @@
 #include "sim/cost/memory.hpp"
 #include "sim/cost/model.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_public_configs {
 namespace {
 
 using Catch::Contains;
@@ -324,4 +324,4 @@ TEST_CASE("the text of a model with towers says that they are not counted", "[co
   CHECK(parse_model(nested, "config.json").weight_bits < 8.1);
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_public_configs

@@ -6,7 +6,7 @@
 #include "sim/cost/estimate.hpp"
 #include "tests/unit/cost/toy_model.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_representation_cost {
 namespace {
 
 constexpr double kLanes = 8, kDim = 128, kTokenNumbers = 8 * 256;
@@ -179,4 +179,4 @@ TEST_CASE("merging is paid when a token leaves", "[latency]") {
   CHECK(flops("window+d2o_merge", kNoLimit, 2) == 0);
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_representation_cost

@@ -7,7 +7,7 @@
 #include "sim/cost/memory.hpp"
 #include "tests/unit/cost/toy_model.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_selection_cost {
 namespace {
 
 struct Priced {
@@ -67,4 +67,4 @@ TEST_CASE("a selection of everything costs as much as none", "[selection_cost]")
   CHECK(priced("full+top_tokens(read=100%)").attention.seconds == priced("full").attention.seconds);
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_selection_cost

@@ -4,7 +4,7 @@
 #include "sim/base/error.hpp"
 #include "sim/cost/memory.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_storage {
 namespace {
 
 using Catch::Contains;
@@ -149,4 +149,4 @@ TEST_CASE("a representation that a model's heads do not suit has no price", "[co
   CHECK_NOTHROW(cost_of(flexgen, heads_of(128), 100, 100));
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_storage

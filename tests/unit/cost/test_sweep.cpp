@@ -3,7 +3,7 @@
 #include "policies/builtin.hpp"
 #include "sim/cost/sweep.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_sweep {
 namespace {
 
 /// Returns every number that the number of threads could change.
@@ -55,4 +55,4 @@ TEST_CASE("Sweeps are estimates in order, whatever the threads, and name impossi
   CHECK(sweep({}).empty());
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_sweep

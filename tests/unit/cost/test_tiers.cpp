@@ -8,7 +8,7 @@
 #include "sim/cost/offload.hpp"
 #include "tests/unit/cost/toy_model.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_tiers {
 namespace {
 
 /// The step after a prompt of 40 tokens, which finds 41 in each of two layers of one KV head; a token takes 8
@@ -267,4 +267,4 @@ TEST_CASE("the block of loads ahead: a group counts its longest, groups add up",
   CHECK(ahead_block(0, 4, 1, 3) == step_block(4, 1, 3));
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_tiers

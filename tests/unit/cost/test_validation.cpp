@@ -9,8 +9,7 @@
 #include "sim/base/error.hpp"
 #include "tests/validation/entries.hpp"
 
-using namespace kvsim;
-using namespace kvsim::cost;
+namespace kvsim::cost::test_validation {
 
 namespace {
 
@@ -309,3 +308,5 @@ TEST_CASE("the headline numbers stand in the table as their sources print them")
   CHECK(published("XKV", "throughput, XKV at batch 20").expected == Status::contradicted);
   CHECK(published("DuoAttention", "3.3M tokens, full cache in 4 bits").ours == Approx(108.134).epsilon(1e-5));
 }
+
+}  // namespace kvsim::cost::test_validation

@@ -3,7 +3,7 @@
 #include "sim/feed/index_store.hpp"
 #include "sim/feed/slot_attention.hpp"
 
-namespace kvsim::sim {
+namespace kvsim::sim::test_index_store {
 namespace {
 
 Token token(policy::Position position) {
@@ -57,4 +57,4 @@ TEST_CASE("attention on slots is gathered from full rows, head by head") {
   CHECK(got.mass[1] == Approx(0.75));
 }
 
-}  // namespace kvsim::sim
+}  // namespace kvsim::sim::test_index_store

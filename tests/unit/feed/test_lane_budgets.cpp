@@ -4,7 +4,7 @@
 #include "sim/base/error.hpp"
 #include "sim/feed/lane_budgets.hpp"
 
-namespace kvsim::sim {
+namespace kvsim::sim::test_lane_budgets {
 namespace {
 
 using Tokens = std::vector<std::size_t>;
@@ -70,4 +70,4 @@ TEST_CASE("a budget below what a policy keeps in every lane is refused by name")
   CHECK_NOTHROW(check_floor(composition("full"), 1, "the budget"));
 }
 
-}  // namespace kvsim::sim
+}  // namespace kvsim::sim::test_lane_budgets

@@ -5,7 +5,7 @@
 #include "sim/base/error.hpp"
 #include "sim/feed/unit_driver.hpp"
 
-namespace kvsim::sim {
+namespace kvsim::sim::test_unit_driver {
 namespace {
 
 using policy::Position;
@@ -150,4 +150,4 @@ TEST_CASE("an answer that breaks the contract is a bug that names the policy, la
   CHECK_THAT(evict({1, 1}), Contains("evicts a slot twice"));
 }
 
-}  // namespace kvsim::sim
+}  // namespace kvsim::sim::test_unit_driver

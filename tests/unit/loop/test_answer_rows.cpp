@@ -6,7 +6,7 @@
 #include "analysis/loop/answer_rows.hpp"
 #include "policies/builtin.hpp"
 
-namespace kvsim::analysis {
+namespace kvsim::analysis::test_answer_rows {
 namespace {
 
 /// One cell in one mode, as a closed loop might have run it.
@@ -179,4 +179,4 @@ TEST_CASE("what is held and evicted is counted in entries over all lanes") {
   }
 }
 
-}  // namespace kvsim::analysis
+}  // namespace kvsim::analysis::test_answer_rows

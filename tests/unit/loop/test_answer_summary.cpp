@@ -3,7 +3,7 @@
 
 #include "analysis/loop/answer_rows.hpp"
 
-namespace kvsim::analysis {
+namespace kvsim::analysis::test_answer_summary {
 namespace {
 
 /// Rows as a closed loop makes them, of which only some columns matter.
@@ -195,4 +195,4 @@ TEST_CASE("cells that were skipped have no row") {
   CHECK(policies(answer_summary(made.rows)) == Names{"some"});
 }
 
-}  // namespace kvsim::analysis
+}  // namespace kvsim::analysis::test_answer_summary

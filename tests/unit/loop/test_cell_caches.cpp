@@ -11,7 +11,7 @@
 #include "tests/support/every_eviction.hpp"
 #include "tests/support/random_trace.hpp"
 
-namespace kvsim::sim {
+namespace kvsim::sim::test_cell_caches {
 namespace {
 
 using policy::Position;
@@ -240,4 +240,4 @@ TEST_CASE("what a running model does not have is refused") {
   CHECK_THAT(refusal("snapkv", "50%", 10), Catch::Contains("150 tokens") && Catch::Contains("10 at most"));
 }
 
-}  // namespace kvsim::sim
+}  // namespace kvsim::sim::test_cell_caches

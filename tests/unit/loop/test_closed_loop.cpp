@@ -11,7 +11,7 @@
 #include "traces/model/cpu/cpu_run.hpp"
 #include "traces/model/sampling.hpp"
 
-namespace kvsim::sim {
+namespace kvsim::sim::test_closed_loop {
 namespace {
 
 std::vector<std::vector<std::uint32_t>> flat(const std::vector<ResidentInterval>& intervals) {
@@ -376,4 +376,4 @@ TEST_CASE("measures of a token, worked by hand") {
   CHECK(margin(full) == Approx(std::log(2.0)));
 }
 
-}  // namespace kvsim::sim
+}  // namespace kvsim::sim::test_closed_loop

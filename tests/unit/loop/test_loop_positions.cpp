@@ -4,7 +4,7 @@
 #include "sim/loop/key_shifts.hpp"
 #include "tests/unit/loop/loop_place.hpp"
 
-namespace kvsim::sim {
+namespace kvsim::sim::test_loop_positions {
 namespace {
 
 /// The log-likelihoods of a dense run over tokens that are fed from `first` on.
@@ -128,4 +128,4 @@ TEST_CASE("in a model of one layer, what is left of the text is a shorter text")
   }
 }
 
-}  // namespace kvsim::sim
+}  // namespace kvsim::sim::test_loop_positions

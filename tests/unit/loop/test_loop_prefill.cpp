@@ -2,7 +2,7 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/loop/loop_place.hpp"
 
-namespace kvsim::sim {
+namespace kvsim::sim::test_loop_prefill {
 namespace {
 
 const std::vector<trace::Cut> kCuts = {{}, {trace::Cut::At::position, 16}};
@@ -188,4 +188,4 @@ TEST_CASE("what cannot be ranked in chunks is named with the reason") {
   CHECK_THROWS_WITH(chunked(window, {"h2o"}, {"10"}, 8, {}), Contains("sliding window"));
 }
 
-}  // namespace kvsim::sim
+}  // namespace kvsim::sim::test_loop_prefill

@@ -3,7 +3,7 @@
 #include "sim/loop/layer_drift.hpp"
 #include "tests/unit/loop/loop_place.hpp"
 
-namespace kvsim::sim {
+namespace kvsim::sim::test_loop_turns {
 namespace {
 
 const trace::Cut kCut{trace::Cut::At::position, 20};
@@ -141,4 +141,4 @@ TEST_CASE("drift, worked by hand") {
   CHECK(mean.mean().residual_cosine == Approx(0.8));  // (9 / (5 * 3) + 1) / 2
 }
 
-}  // namespace kvsim::sim
+}  // namespace kvsim::sim::test_loop_turns

@@ -4,7 +4,7 @@
 #include "tests/support/observing_codec.hpp"
 #include "tests/unit/loop/loop_place.hpp"
 
-namespace kvsim::sim {
+namespace kvsim::sim::test_observed_loop {
 
 TEST_CASE("the closed loop shows a codec the softmax over its rows, once per token that it feeds") {
   const std::string variant = "llama_rope_llama3";
@@ -44,4 +44,4 @@ TEST_CASE("the closed loop shows a codec the softmax over its rows, once per tok
   }
 }
 
-}  // namespace kvsim::sim
+}  // namespace kvsim::sim::test_observed_loop

@@ -1,8 +1,7 @@
 // Tests runs of a prompt and an answer in memory: run_prompt.
 #include "tests/unit/loop/loop_place.hpp"
 
-using namespace kvsim;
-using namespace kvsim::sim;
+namespace kvsim::sim::test_prompt_run {
 
 TEST_CASE("a prompt that is known is not processed again, and an answer to it has the same bits") {
   for (const std::string& variant : model::golden_variants()) {
@@ -36,3 +35,5 @@ TEST_CASE("a prompt that is known is not processed again, and an answer to it ha
     CHECK(run({}, &known).rows(trace::Tensor::query, 0, 0)[0] == 1234);
   }
 }
+
+}  // namespace kvsim::sim::test_prompt_run

@@ -3,7 +3,7 @@
 
 #include "tests/unit/loop/loop_place.hpp"
 
-namespace kvsim::sim {
+namespace kvsim::sim::test_selected_loop {
 namespace {
 
 using Intervals = std::vector<std::array<std::int64_t, 3>>;
@@ -82,4 +82,4 @@ TEST_CASE("selections that a running model cannot serve are named with the reaso
   CHECK_THAT(moved.cells[1].skipped, !Catch::Matches(""));
 }
 
-}  // namespace kvsim::sim
+}  // namespace kvsim::sim::test_selected_loop

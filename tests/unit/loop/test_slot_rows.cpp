@@ -5,7 +5,7 @@
 
 #include "sim/loop/slot_rows.hpp"
 
-namespace kvsim::sim {
+namespace kvsim::sim::test_slot_rows {
 namespace {
 
 constexpr std::size_t kDim = 16, kValueDim = 12, kQueries = 3;
@@ -77,4 +77,4 @@ TEST_CASE("a slot that is not seen counts as if it were not there") {
   CHECK(attended(slots, hidden) == attended(slots, without));
 }
 
-}  // namespace kvsim::sim
+}  // namespace kvsim::sim::test_slot_rows

@@ -8,7 +8,7 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/model/chat_template.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_chat_template {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -212,4 +212,4 @@ TEST_CASE("a GGUF file carries its chat template") {
                     Contains("names a token that is not there"));
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_chat_template

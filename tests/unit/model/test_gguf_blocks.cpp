@@ -4,7 +4,7 @@
 
 #include "traces/model/gguf_blocks.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_gguf_blocks {
 namespace {
 
 const std::string kGolden = KVSIM_SOURCE_DIR "/tests/golden/gguf/types.gguf";
@@ -76,4 +76,4 @@ TEST_CASE("metadata that the package wrote") {
   CHECK(content.numbers("floats") == std::vector<double>{0.5, -2.0});
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_gguf_blocks

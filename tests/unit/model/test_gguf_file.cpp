@@ -8,7 +8,7 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/model/gguf_file.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_gguf_file {
 namespace {
 
 using namespace kvsim::test;
@@ -228,4 +228,4 @@ TEST_CASE("GGUF files are mapped, and told from others by their first bytes") {
   CHECK_THROWS_WITH(GgufFile(scratch.file("none")), Contains("cannot be opened"));
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_gguf_file

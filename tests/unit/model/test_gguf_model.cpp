@@ -8,7 +8,7 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/model/gguf_model.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_gguf_model {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -241,4 +241,4 @@ TEST_CASE("GGUF models that are not computed as they should be are refused") {
   CHECK_THAT(tensor("blk.0.attn_q.weight", {{64, 4}, 0, std::string(1024, '\0')}), Contains("shape [64, 4]"));
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_gguf_model

@@ -10,7 +10,7 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/model/tokenizer.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_gguf_tokenizer {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -169,4 +169,4 @@ TEST_CASE("what a GGUF tokenizer lacks or has too much is named") {
              Contains("pre-tokenizer \"tekken\" is not supported") && Contains("Known: smollm"));
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_gguf_tokenizer

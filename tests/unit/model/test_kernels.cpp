@@ -10,7 +10,7 @@
 #include "traces/model/cpu/wide.hpp"
 #include "traces/model/gguf_file.hpp"
 
-namespace kvsim::model::cpu {
+namespace kvsim::model::cpu::test_kernels {
 namespace {
 
 std::vector<float> random_floats(std::size_t count, std::uint64_t seed) {
@@ -382,4 +382,4 @@ TEST_CASE("RMSNorm, SwiGLU and the residual by hand") {
   CHECK(sum == std::vector<float>{6, 5, 10});
 }
 
-}  // namespace kvsim::model::cpu
+}  // namespace kvsim::model::cpu::test_kernels

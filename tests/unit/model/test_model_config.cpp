@@ -4,7 +4,7 @@
 #include "tests/unit/model/small_config.hpp"
 #include "tests/unit/traces/scratch.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_model_config {
 
 using Catch::Matchers::Contains;
 
@@ -169,4 +169,4 @@ TEST_CASE("shapes are bounded and consistent") {
   CHECK_THROWS_WITH(parse_model_config("[]", "config.json"), Contains("expected a JSON object"));
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_model_config

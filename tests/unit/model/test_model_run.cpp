@@ -9,7 +9,7 @@
 #include "sim/base/rotary.hpp"
 #include "tests/unit/model/golden_run.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_model_run {
 namespace {
 
 Run run(const GoldenCheckpoint& golden, std::uint64_t chunk, unsigned threads, Elem elem = Elem::f32) {
@@ -233,4 +233,4 @@ TEST_CASE("a cache beyond any memory is refused, not attempted") {
                     Catch::Matchers::Contains("with column statistics needs"));
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_model_run

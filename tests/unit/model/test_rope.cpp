@@ -4,7 +4,7 @@
 #include "tests/unit/model/small_config.hpp"
 #include "traces/model/rope.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_rope {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -192,4 +192,4 @@ TEST_CASE("llama3 scaling has three bands") {
     CHECK(f[i] == Approx(std::pow(10000.0, -static_cast<double>(i) / 8) / 8).epsilon(1e-6));
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_rope

@@ -7,7 +7,7 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/model/safetensors.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_safetensors {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -280,4 +280,4 @@ TEST_CASE("checkpoints on disk") {
   }
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_safetensors

@@ -11,7 +11,7 @@
 #include "traces/format/reader.hpp"
 #include "traces/model/generation.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_sampling {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -223,4 +223,4 @@ TEST_CASE("a trace states how its tokens were chosen") {
   CHECK_THROWS_WITH(header("none.h5"), Contains("257"));
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_sampling

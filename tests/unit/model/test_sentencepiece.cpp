@@ -10,7 +10,7 @@
 #include "traces/model/tokenizers/protobuf_wire.hpp"
 #include "traces/model/tokenizers/sentencepiece_model.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_sentencepiece {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -207,4 +207,4 @@ TEST_CASE("a SentencePiece folder is read by the rules of Llama's tokenizer") {
   }
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_sentencepiece

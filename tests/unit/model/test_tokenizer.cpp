@@ -18,7 +18,7 @@
 #include "traces/model/tokenizers/tokenizer_json.hpp"
 #include "traces/model/unicode_text.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_tokenizer {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -353,4 +353,4 @@ TEST_CASE("long runs do not exhaust the matcher") {
   }
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_tokenizer

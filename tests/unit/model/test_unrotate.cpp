@@ -9,7 +9,7 @@
 #include "traces/capture/capture.hpp"
 #include "traces/format/reader.hpp"
 
-namespace kvsim::model {
+namespace kvsim::model::test_unrotate {
 namespace {
 
 using trace::Tensor;
@@ -131,4 +131,4 @@ TEST_CASE("the sample model's first layer gives a token the same unrotated key a
   }
 }
 
-}  // namespace kvsim::model
+}  // namespace kvsim::model::test_unrotate

@@ -9,9 +9,8 @@
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/allocation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_allocation_adakv {
+
 using Scores = std::vector<std::vector<double>>;
 
 namespace {
@@ -225,3 +224,5 @@ TEST_CASE("best_split(normalise=true) over layers is XKV's allocation when the s
     }
   }
 }
+
+}  // namespace kvsim::policy::test::test_allocation_adakv

@@ -5,9 +5,7 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/policies/allocation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_allocation_cake {
 
 namespace {
 
@@ -77,3 +75,5 @@ TEST_CASE("cake's preference is the entropy and the variance of the last rows be
 TEST_CASE("a temperature that overflows is refused") {
   CHECK_THROWS_AS(allocate("cake_layers(tau1=0.05)", request_of({{1e20, 1}, {1, 1}}, 1, 20)), Error);
 }
+
+}  // namespace kvsim::policy::test::test_allocation_cake

@@ -8,9 +8,7 @@
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/allocation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_allocation_exempt {
 
 namespace {
 
@@ -92,3 +90,5 @@ TEST_CASE("d2o with equal variances is exempt") {
     CHECK(allocate("d2o_layers", request) == allocate("exempt(first=2,last=1)", request));
   }
 }
+
+}  // namespace kvsim::policy::test::test_allocation_exempt

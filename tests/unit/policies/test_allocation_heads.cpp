@@ -7,9 +7,8 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/policies/allocation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_allocation_heads {
+
 using Catch::Contains;
 
 namespace {
@@ -196,3 +195,5 @@ TEST_CASE("shares that do not fit are refused with the reason") {
   for (const double bad : {-1.0, static_cast<double>(NAN), static_cast<double>(INFINITY)})
     CHECK_THROWS_WITH(with_file(fixed, request, {{1, 2}, {1, bad}}), Contains("negative or not finite"));
 }
+
+}  // namespace kvsim::policy::test::test_allocation_heads

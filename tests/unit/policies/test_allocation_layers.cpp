@@ -8,9 +8,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/allocation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_allocation_layers {
 
 namespace {
 
@@ -88,3 +86,5 @@ TEST_CASE("zipvl holds the share of attention it promises, with the fewest token
     CHECK(held(n - 1) < 0.6);
   }
 }
+
+}  // namespace kvsim::policy::test::test_allocation_layers

@@ -4,9 +4,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/allocation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_allocation_pyramid {
 
 TEST_CASE("pyramid, worked by hand") {
   AllocationRequest request{.n_layers = 3, .n_kv_heads = 1, .prompt = 100, .budget = 20, .floor = 0};
@@ -120,3 +118,5 @@ TEST_CASE("pyramid(variant=factory) is flat until the prompt has twice the budge
   // The first layer would get 234 + 8 of 240: at most 232 above the window, so the last gets 8 and 8.
   CHECK(some(tokens, {0, 31}) == Tokens{240, 240 - 31 * 7});
 }
+
+}  // namespace kvsim::policy::test::test_allocation_pyramid

@@ -8,9 +8,7 @@
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/allocation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_allocation_xkv {
 
 namespace {
 
@@ -206,3 +204,5 @@ TEST_CASE("importance that is not a number is refused with its layer") {
     }
   }
 }
+
+}  // namespace kvsim::policy::test::test_allocation_xkv

@@ -7,9 +7,7 @@
 #include "tests/support/every_eviction.hpp"
 #include "tests/unit/policies/allocation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_allocations {
 
 namespace {
 
@@ -80,3 +78,5 @@ TEST_CASE("every allocation keeps its promises at every budget of interest") {
       }
     }
 }
+
+}  // namespace kvsim::policy::test::test_allocations

@@ -4,8 +4,7 @@
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
+namespace kvsim::policy::test_composition {
 
 namespace {
 
@@ -309,3 +308,5 @@ TEST_CASE("a policy that asks for what its spec lacks is a bug") {
   CHECK(kind([&] { params.word("recent"); }) == ErrorKind::bug);
   CHECK(kind([&] { params.flag("tie"); }) == ErrorKind::bug);
 }
+
+}  // namespace kvsim::policy::test_composition

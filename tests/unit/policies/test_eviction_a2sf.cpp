@@ -3,8 +3,8 @@
 
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_a2sf {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -80,3 +80,5 @@ TEST_CASE("a2sf's later code ranks the prompt once and keeps a window of 16") {
   CHECK(fed.kept == feed_slowly(forgetting(0.95, 16), run, 20).kept);
   CHECK(fed.held.back().size() == 23);
 }
+
+}  // namespace kvsim::policy::test::test_eviction_a2sf

@@ -4,8 +4,8 @@
 
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_cake {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -133,3 +133,5 @@ TEST_CASE("cake's prompt score decides evictions before any generated token has 
   CHECK(fed.kept == std::vector<Position>{1, 2, 3, 4});
   CHECK(fed.held[0] == std::vector<Position>{1, 3, 4, 5});
 }
+
+}  // namespace kvsim::policy::test::test_eviction_cake

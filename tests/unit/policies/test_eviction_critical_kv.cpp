@@ -8,9 +8,8 @@
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_critical_kv {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -226,3 +225,5 @@ TEST_CASE("scores of bases that add up attention are means of rows when divided 
     CHECK(eviction->scores()[0] / eviction->rows_in_score(run.prompt) == Approx(expected));
   }
 }
+
+}  // namespace kvsim::policy::test::test_eviction_critical_kv

@@ -3,8 +3,8 @@
 
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_ems_like {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -62,3 +62,5 @@ TEST_CASE("ems_like agrees with its definition") {
     }
   }
 }
+
+}  // namespace kvsim::policy::test::test_eviction_ems_like

@@ -5,9 +5,8 @@
 #include "policies/parts/expected_queries.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_expected_attention {
+
 using Positions = std::vector<Position>;
 using Vector = std::vector<double>;
 using Matrix = std::vector<Vector>;
@@ -189,3 +188,5 @@ TEST_CASE("a prompt of sinks alone is kept") {
   const Run run = random_run({.prompt = 4, .decode = 1, .n_lanes = 1, .group = 1}, 1);
   CHECK(feed("expected_attention", run, 5).kept == Positions{0, 1, 2, 3});
 }
+
+}  // namespace kvsim::policy::test::test_eviction_expected_attention

@@ -6,8 +6,8 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_external {
+
 using Catch::Contains;
 using Positions = std::vector<Position>;
 
@@ -179,3 +179,5 @@ TEST_CASE("tables that do not fit the run are refused with file and dataset") {
   CHECK_THROWS_WITH(parse_composition("external_scores", builtin()),
                     Contains("external_scores needs file=..."));
 }
+
+}  // namespace kvsim::policy::test::test_eviction_external

@@ -5,8 +5,8 @@
 
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_fastgen {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -229,3 +229,5 @@ TEST_CASE("asking for more recovery never keeps less of the prompt, and for all 
       CHECK(feed("fastgen(recovery=1)", run, 1).held == feed("full", run, 1).held);
   }
 }
+
+}  // namespace kvsim::policy::test::test_eviction_fastgen

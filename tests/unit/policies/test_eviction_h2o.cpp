@@ -2,8 +2,8 @@
 
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_h2o {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -253,3 +253,5 @@ TEST_CASE("D2O's tokens: half of the budget recent, the sinks among the other ha
     }
   }
 }
+
+}  // namespace kvsim::policy::test::test_eviction_h2o

@@ -5,9 +5,8 @@
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_hashevict {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -268,3 +267,5 @@ TEST_CASE("the projection follows from the run's seed, the layer and, unless sha
   run.unit.seed += 1;
   CHECK(held("hashevict(projection=layer)") != layer);
 }
+
+}  // namespace kvsim::policy::test::test_eviction_hashevict

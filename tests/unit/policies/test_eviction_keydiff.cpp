@@ -5,8 +5,8 @@
 
 #include "tests/unit/policies/policy_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_keydiff {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -112,3 +112,5 @@ TEST_CASE("keydiff cannot stream a prompt when generated tokens are only appende
     CHECK_THROWS_WITH(feed(policy + "(prompt=stream,decode=false)", run, 3),
                       Catch::Contains("would never evict"));
 }
+
+}  // namespace kvsim::policy::test::test_eviction_keydiff

@@ -4,9 +4,7 @@
 #include "policies/parts/gumbel.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_keyformer {
 
 namespace {
 
@@ -101,3 +99,5 @@ TEST_CASE("a row that sees no resident position adds nothing") {
   CHECK(feed("keyformer(noise=none,recent=0)", run, 2).held ==
         std::vector<std::vector<Position>>{{0, 3}, {0, 4}});
 }
+
+}  // namespace kvsim::policy::test::test_eviction_keyformer

@@ -7,9 +7,8 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_kvcrush {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -441,3 +440,5 @@ TEST_CASE("kvcrush has one bit per query head unless told otherwise") {
   CHECK(parse_composition("kvcrush.kv_heads", builtin()).params ==
         parse_composition("kvcrush(bits=kv_head)", builtin()).params);
 }
+
+}  // namespace kvsim::policy::test::test_eviction_kvcrush

@@ -3,8 +3,8 @@
 
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_l2_norm {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -109,3 +109,5 @@ TEST_CASE("kvpress's norms cut the prompt and append generated tokens") {
   CHECK(fed.kept == Positions{1, 3});
   CHECK(fed.held.back() == Positions{1, 3, 4, 5});
 }
+
+}  // namespace kvsim::policy::test::test_eviction_l2_norm

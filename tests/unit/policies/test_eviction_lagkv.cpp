@@ -4,8 +4,8 @@
 
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_lagkv {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -105,3 +105,5 @@ TEST_CASE("every lag keeps the same share") {
     CHECK(std::count_if(kept.begin(), kept.end(),
                         [&](Position j) { return j >= 4 && (j - 4) / 16 == lag; }) == 4);
 }
+
+}  // namespace kvsim::policy::test::test_eviction_lagkv

@@ -6,8 +6,8 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_nacl {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -94,3 +94,5 @@ TEST_CASE("the draw follows from seed, layer and head") {
 TEST_CASE("nacl as its authors' code protects needs room for 256 sinks") {
   CHECK(parse_composition("nacl.paddle", builtin()).floor() == 257);
 }
+
+}  // namespace kvsim::policy::test::test_eviction_nacl

@@ -7,8 +7,8 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_openvino {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -272,3 +272,5 @@ TEST_CASE("the one candidate over the budget is the one farthest from the anchor
     CHECK((gone.empty() || gone.size() == 4));
   }
 }
+
+}  // namespace kvsim::policy::test::test_eviction_openvino

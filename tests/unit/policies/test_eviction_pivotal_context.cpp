@@ -4,8 +4,8 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_pivotal_context {
+
 using Positions = std::vector<Position>;
 
 TEST_CASE("newer rows of the recent part count more, worked by hand") {
@@ -57,3 +57,5 @@ TEST_CASE("rows of equal weight are sums over the last rows") {
 TEST_CASE("PyramidInfer chooses one set per layer") {
   CHECK(parse_composition("pivotal_context", builtin()).layer_unit());
 }
+
+}  // namespace kvsim::policy::test::test_eviction_pivotal_context

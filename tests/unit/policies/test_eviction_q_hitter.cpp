@@ -6,8 +6,8 @@
 #include "policies/parts/fake_quantisation.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_q_hitter {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -117,3 +117,5 @@ TEST_CASE("q_hitter by attention alone is h2o, whatever is reserved") {
               feed("h2o(recent=0.25)", run, budget).held);
   }
 }
+
+}  // namespace kvsim::policy::test::test_eviction_q_hitter

@@ -6,8 +6,8 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_random {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -91,3 +91,5 @@ TEST_CASE("the lanes of a layer share one sample when the unit is the layer") {
   CHECK(composition.layer_unit());
   CHECK_FALSE(parse_composition("random", builtin()).layer_unit());
 }
+
+}  // namespace kvsim::policy::test::test_eviction_random

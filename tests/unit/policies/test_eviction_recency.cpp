@@ -3,8 +3,8 @@
 
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_recency {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -92,3 +92,5 @@ TEST_CASE("KVCache-Factory's streaming_llm appends generated tokens") {
   CHECK(fed.kept[8] == 18);
   CHECK(fed.held.back().size() == 43);
 }
+
+}  // namespace kvsim::policy::test::test_eviction_recency

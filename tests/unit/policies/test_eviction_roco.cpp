@@ -5,8 +5,8 @@
 
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_roco {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -105,3 +105,5 @@ TEST_CASE("roco that ignores the deviation is mean attention") {
     }
   }
 }
+
+}  // namespace kvsim::policy::test::test_eviction_roco

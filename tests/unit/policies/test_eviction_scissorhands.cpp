@@ -3,8 +3,8 @@
 
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_scissorhands {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -208,3 +208,5 @@ TEST_CASE("scissorhands that evicts one of equal tokens at a time is the window"
     CHECK(feed("scissorhands(window=1,drop=0,count=share)", run, budget).held ==
           feed("window", run, budget).held);
 }
+
+}  // namespace kvsim::policy::test::test_eviction_scissorhands

@@ -4,8 +4,8 @@
 
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_snapkv {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -127,3 +127,5 @@ TEST_CASE("presets have the settings of their codes") {
       CHECK(feed(name, run, budget).kept == feed_slowly(rule(options), run, budget).kept);
   }
 }
+
+}  // namespace kvsim::policy::test::test_eviction_snapkv

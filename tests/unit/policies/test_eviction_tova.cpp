@@ -4,8 +4,8 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_tova {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -121,3 +121,5 @@ TEST_CASE("kvpress's tova keeps the newest token, worked by hand") {
   CHECK(feed("tova", run, 2).kept == Positions{0, 1});
   CHECK(feed("tova.kvpress", run, 2).kept == Positions{0, 2});
 }
+
+}  // namespace kvsim::policy::test::test_eviction_tova

@@ -4,8 +4,8 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_eviction_vatp {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -105,3 +105,5 @@ TEST_CASE("vatp over the authors' Scissorhands: mean of the last rows, window of
       20, 10};
   CHECK(feed("vatp.scissorhands", run, 40).held == feed_slowly(rule, run, 40).held);
 }
+
+}  // namespace kvsim::policy::test::test_eviction_vatp

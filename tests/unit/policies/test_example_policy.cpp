@@ -8,8 +8,7 @@ namespace kvsim::policy::value_norm {
 PolicySpec spec();
 }
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_example_policy {
 
 TEST_CASE("the policy of the README keeps large values, worked by hand") {
   Registry registry = builtin();
@@ -24,3 +23,5 @@ TEST_CASE("the policy of the README keeps large values, worked by hand") {
   CHECK(fed.kept == std::vector<Position>{0, 1, 3});
   CHECK(fed.held == std::vector<std::vector<Position>>{{0, 1, 4}, {0, 1, 5}});
 }
+
+}  // namespace kvsim::policy::test::test_example_policy

@@ -7,8 +7,8 @@
 #include "policies/parts/representatives.hpp"
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
+namespace kvsim::policy::test_fingerprints {
+
 using Items = std::vector<std::uint32_t>;
 
 namespace {
@@ -173,3 +173,5 @@ TEST_CASE("settled k-means is a fixed point: every point lies with its nearest c
             }) == 1);
   }
 }
+
+}  // namespace kvsim::policy::test_fingerprints

@@ -6,8 +6,7 @@
 
 #include "policies/parts/key_index.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
+namespace kvsim::policy::test_key_index {
 
 namespace {
 
@@ -195,3 +194,5 @@ TEST_CASE("queries that are unlike keys: a graph made by queries finds more and 
     CHECK(looked_at[1] < looked_at[0]);
   }
 }
+
+}  // namespace kvsim::policy::test_key_index

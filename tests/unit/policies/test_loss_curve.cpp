@@ -9,8 +9,8 @@
 #include "sim/base/error.hpp"
 #include "tests/support/exhaustive_retention.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
+namespace kvsim::policy::test_loss_curve {
+
 using Curve = std::vector<double>;
 
 namespace {
@@ -26,12 +26,12 @@ double least_of_every_split(const std::vector<Curve>& curves, std::size_t first,
   return least;
 }
 
-double all_of(const test::Decoding& run) {
+double all_of(const kvsim::test::Decoding& run) {
   return std::accumulate(run.attention.begin(), run.attention.end(), 0.0);
 }
 
 /// Returns the least loss over every set of b prompt tokens, beside all generated tokens.
-Curve append_losses_of_every_choice(const test::Decoding& run) {
+Curve append_losses_of_every_choice(const kvsim::test::Decoding& run) {
   Curve out(run.prompt, std::numeric_limits<double>::infinity());
   for (std::uint32_t set = 1; set < (1U << run.prompt); ++set) {
     double lost = 0;
@@ -52,20 +52,20 @@ TEST_CASE("the losses of appending, worked by hand") {
   //            0  1  2  3  4
   // step 0     6  0  1  2
   // step 1     0  7  1  0  1
-  const MassAhead future(test::rows(3, 2, {{6, 0, 1, 2}, {0, 7, 1, 0, 1}}).view(), 3);
+  const MassAhead future(kvsim::test::rows(3, 2, {{6, 0, 1, 2}, {0, 7, 1, 0, 1}}).view(), 3);
   CHECK(append_losses(future) == Curve{8 / 1024.0, 2 / 1024.0, 0});
   // With the last prompt row as the first step its own key 2 is found anyway, so key 2 is worth only the 1 of
   // step 1.
-  const MassAhead again(test::rows(3, 2, {{6, 0, 9}, {0, 7, 1, 2}}, true).view(), 3);
+  const MassAhead again(kvsim::test::rows(3, 2, {{6, 0, 9}, {0, 7, 1, 2}}, true).view(), 3);
   CHECK(append_losses(again) == Curve{7 / 1024.0, 1 / 1024.0, 0});
-  const MassAhead idle(test::rows(3, 0, {}).view(), 3);
+  const MassAhead idle(kvsim::test::rows(3, 0, {}).view(), 3);
   CHECK(append_losses(idle) == Curve{0, 0, 0});
 }
 
 TEST_CASE("the losses of appending are the least of every choice, and at most those of managed schedules") {
   for (std::uint32_t seed = 0; seed < 120; ++seed) {
-    const test::Decoding run =
-        test::random_rows(1 + seed % 8, 1 + seed % 5, seed % 2 == 0 ? 3 : 1000, seed, seed % 3 == 2);
+    const kvsim::test::Decoding run =
+        kvsim::test::random_rows(1 + seed % 8, 1 + seed % 5, seed % 2 == 0 ? 3 : 1000, seed, seed % 3 == 2);
     const MassAhead future(run.view(), run.prompt);
     CAPTURE(seed);
     const Curve appending = append_losses(future);
@@ -77,7 +77,7 @@ TEST_CASE("the losses of appending are the least of every choice, and at most th
 
 TEST_CASE("a lane that never evicts breaks convexity, and such a curve is refused") {
   // Two prompt tokens and one step: with two slots one of them is evicted for the step's own token.
-  const test::Decoding run = test::rows(2, 1, {{300, 400, 324}});
+  const kvsim::test::Decoding run = kvsim::test::rows(2, 1, {{300, 400, 324}});
   Curve losses = OptimalRetention(MassAhead(run.view(), 2)).losses();
   CHECK(losses == Curve{700 / 1024.0, 300 / 1024.0, 0});
   CHECK_NOTHROW(gains_of(losses));
@@ -94,13 +94,14 @@ TEST_CASE("the least loss of a total is that of every schedule and every split")
     const std::size_t prompt = 2 + seed % 4, n_steps = 1 + seed % 4, n_lanes = 2 + seed % 2;
     std::vector<Curve> managed, appending, tried;
     for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
-      const test::Decoding run =
-          test::random_rows(prompt, n_steps, seed % 2 == 0 ? 4 : 1000, 10 * seed + lane, seed % 3 == 2);
+      const kvsim::test::Decoding run = kvsim::test::random_rows(prompt, n_steps, seed % 2 == 0 ? 4 : 1000,
+                                                                 10 * seed + lane, seed % 3 == 2);
       const MassAhead future(run.view(), prompt);
       managed.push_back(OptimalRetention(future).losses());
       appending.push_back(append_losses(future));
       Curve& slow = tried.emplace_back();
-      for (std::size_t b = 1; b <= prompt; ++b) slow.push_back(all_of(run) - test::most_retained(run, b));
+      for (std::size_t b = 1; b <= prompt; ++b)
+        slow.push_back(all_of(run) - kvsim::test::most_retained(run, b));
     }
     for (std::size_t total = n_lanes; total <= n_lanes * prompt; ++total) {
       CAPTURE(seed, total);
@@ -119,3 +120,5 @@ TEST_CASE("the least loss of a total is that of every schedule and every split")
   CHECK(n_uneven > 40);  // the split matters
   CHECK_THROWS_AS(least_loss(std::vector<Curve>{{1, 0}, {1, 0}}, 1, 2), Error);
 }
+
+}  // namespace kvsim::policy::test_loss_curve

@@ -8,8 +8,7 @@
 #include "policies/parts/merging.hpp"
 #include "policies/parts/nearest_rows.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
+namespace kvsim::policy::test_merging {
 
 namespace {
 
@@ -482,3 +481,5 @@ TEST_CASE("merges equal the definition, copy by copy, while tokens come and go")
       }
     }
 }
+
+}  // namespace kvsim::policy::test_merging

@@ -12,9 +12,9 @@
 #include "tests/support/exhaustive_retention.hpp"
 #include "tests/support/textbook_retention.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using test::Decoding, test::lifelike_rows, test::random_rows, test::rows;
+namespace kvsim::policy::test_optimal_retention {
+
+using kvsim::test::Decoding, kvsim::test::lifelike_rows, kvsim::test::random_rows, kvsim::test::rows;
 using Positions = std::vector<Position>;
 
 namespace {
@@ -176,7 +176,7 @@ TEST_CASE("the solver finds what trying every schedule finds") {
     const Decoding run = random_rows(prompt, n_steps, levels, seed, again);
     for (std::size_t budget = 1; budget <= 5; ++budget) {
       CAPTURE(seed, prompt, n_steps, budget, again);
-      const double most = test::most_retained(run, budget);
+      const double most = kvsim::test::most_retained(run, budget);
       const Solved best = optimum(run, budget);
       CHECK(best.retained == most);
       CHECK(replayed(run, budget, best) == most);
@@ -198,7 +198,7 @@ TEST_CASE("the solver finds what the textbook's flow finds") {
       CAPTURE(seed, prompt, n_steps, budget, again);
       const Solved best = optimum(run, budget);
       CHECK(best.retained ==
-            Approx(test::TextbookRetention(run.view(), prompt, budget).solve()).margin(1e-8));
+            Approx(kvsim::test::TextbookRetention(run.view(), prompt, budget).solve()).margin(1e-8));
       CHECK(replayed(run, budget, best) == best.retained);
     }
   }
@@ -219,7 +219,7 @@ TEST_CASE("the losses of the optimum, for all budgets at once") {
     REQUIRE(losses.size() == run.n_tokens());
     for (std::size_t budget = 1; budget <= losses.size(); ++budget) {
       CAPTURE(seed, prompt, n_steps, budget);
-      CHECK(losses[budget - 1] == all - test::most_retained(run, budget));
+      CHECK(losses[budget - 1] == all - kvsim::test::most_retained(run, budget));
       if (budget >= 3)
         CHECK(losses[budget - 3] - losses[budget - 2] >= losses[budget - 2] - losses[budget - 1]);
     }
@@ -339,3 +339,5 @@ TEST_CASE("a shape that does not fit is a bug") {
   CHECK_THROWS_AS(optimum(run, 0), Error);
   CHECK_THROWS_AS(greedy(run, 0), Error);
 }
+
+}  // namespace kvsim::policy::test_optimal_retention

@@ -7,8 +7,8 @@
 #include "tests/support/every_eviction.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_oracles {
+
 using Positions = std::vector<Position>;
 
 namespace {
@@ -285,3 +285,5 @@ TEST_CASE("with the last prompt row measured again no eviction retains more than
   CHECK(n_bounded > 200);
   CHECK(n_better > 20);  // the row matters
 }
+
+}  // namespace kvsim::policy::test::test_oracles

@@ -8,9 +8,7 @@
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_parameters_matter {
 
 namespace {
 
@@ -221,3 +219,5 @@ TEST_CASE("every parameter of a registered policy has an effect") {
     }
   }
 }
+
+}  // namespace kvsim::policy::test::test_parameters_matter

@@ -7,8 +7,7 @@
 #include "tests/support/every_eviction.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_registry_sweep {
 
 namespace {
 
@@ -128,3 +127,5 @@ TEST_CASE("column sums stand in for rows without changing a decision, where a po
     CHECK_FALSE(served.contains(policy));
   }
 }
+
+}  // namespace kvsim::policy::test::test_registry_sweep

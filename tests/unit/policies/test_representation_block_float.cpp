@@ -10,9 +10,7 @@
 #include "sim/base/rotary.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_block_float {
 
 namespace {
 
@@ -177,3 +175,5 @@ TEST_CASE("block_float codes what it has decoded to the same, and refuses blocks
   CHECK_THROWS_WITH(RepresentedCache({.representation = "block_float(block=3)", .prompt = 1}),
                     Catch::Contains("do not divide a vector of 4"));
 }
+
+}  // namespace kvsim::policy::test::test_representation_block_float

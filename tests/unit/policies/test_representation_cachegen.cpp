@@ -10,9 +10,7 @@
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_cachegen {
 
 namespace {
 
@@ -415,3 +413,5 @@ TEST_CASE("cachegen: more bins, smaller errors") {
     before = error;
   }
 }
+
+}  // namespace kvsim::policy::test::test_representation_cachegen

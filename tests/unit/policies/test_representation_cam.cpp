@@ -6,9 +6,7 @@
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_cam {
 
 namespace {
 
@@ -241,3 +239,5 @@ TEST_CASE("cam.generation is the authors' code for generation") {
   CHECK(preset.representation->text() ==
         "cam(tokens=16,attention=sum,against=next,prompt=drop,rule=sampled)");
 }
+
+}  // namespace kvsim::policy::test::test_representation_cam

@@ -6,9 +6,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_ems {
 
 namespace {
 
@@ -164,3 +162,5 @@ TEST_CASE("ems_merge above every product, or without a candidate, is its evictio
       {.representation = "ems_merge(tau=-1)", .prompt = 60, .n_lanes = 2, .dim = 2, .every = 5});
   CHECK(merged.exact_keys() < 12);
 }
+
+}  // namespace kvsim::policy::test::test_representation_ems

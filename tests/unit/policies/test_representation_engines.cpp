@@ -7,8 +7,7 @@
 #include "policies/parts/float_format.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_engines {
 
 namespace {
 
@@ -317,3 +316,5 @@ TEST_CASE("blocks that do not divide a vector are refused") {
     CHECK_THROWS_WITH(RepresentedCache({.representation = text, .prompt = 1, .dim = 24}),
                       Catch::Contains("do not divide a vector of 24"));
 }
+
+}  // namespace kvsim::policy::test::test_representation_engines

@@ -6,9 +6,7 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_fixed_kernel {
 
 TEST_CASE("fixed_kernel_merge equals its definition") {
   struct Rule {
@@ -115,3 +113,5 @@ TEST_CASE("lococo is refused by its name, with what there is instead") {
     }
   }
 }
+
+}  // namespace kvsim::policy::test::test_representation_fixed_kernel

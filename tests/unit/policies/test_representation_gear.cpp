@@ -10,9 +10,7 @@
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_gear {
 
 namespace {
 
@@ -242,3 +240,5 @@ TEST_CASE("gear's groups divide its buffer and a vector") {
   refuse("gear(group=4,buffer=6)", "multiple of the group");
   refuse("gear(group=32,buffer=64)", "do not divide a vector of 4");
 }
+
+}  // namespace kvsim::policy::test::test_representation_gear

@@ -6,9 +6,7 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_kivi {
 
 using Lane = RepresentedCache;
 
@@ -159,3 +157,5 @@ TEST_CASE("KIVI's two widths: keys in one, values in another") {
   CHECK(both.ledger().bits() == 128 * 64 * 4 + 4 * 64 * 32 + 96 * 64 * 2 + 96 * 2 * 32 + 32 * 64 * 16);
   CHECK(both.ledger() == both.closed_form());
 }
+
+}  // namespace kvsim::policy::test::test_representation_kivi

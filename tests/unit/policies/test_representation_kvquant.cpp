@@ -9,9 +9,7 @@
 #include "tests/unit/policies/memory_calibration.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_kvquant {
 
 namespace {
 
@@ -401,3 +399,5 @@ TEST_CASE("kvquant refuses tables that are not its own, and calibrations of noth
   CHECK_NOTHROW(parse_composition("snapkv(unit=layer)+kvquant(file=x)", builtin()));
   CHECK_NOTHROW(parse_composition("snapkv+kvquant(file=x,values=head)", builtin()));
 }
+
+}  // namespace kvsim::policy::test::test_representation_kvquant

@@ -4,8 +4,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_merges {
 
 namespace {
 
@@ -159,3 +158,5 @@ TEST_CASE("the preset d2o is the system, d2o.no_merge what it was") {
   CHECK(whole.allocation.text() == part.allocation.text());
   CHECK(part.allocation.spec->name == "d2o_layers");
 }
+
+}  // namespace kvsim::policy::test::test_representation_merges

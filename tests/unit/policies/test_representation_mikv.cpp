@@ -7,9 +7,7 @@
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_mikv {
 
 namespace {
 
@@ -233,3 +231,5 @@ TEST_CASE("mikv's groups divide a vector") {
     CHECK(std::string(error.what()).find("do not divide a vector of 4") != std::string::npos);
   }
 }
+
+}  // namespace kvsim::policy::test::test_representation_mikv

@@ -7,9 +7,7 @@
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_minicache {
 
 namespace {
 
@@ -229,3 +227,5 @@ TEST_CASE("minicache's codes: one of the direction for both layers, and of each 
     }
   CHECK(alone.ledger() == plain.ledger());
 }
+
+}  // namespace kvsim::policy::test::test_representation_minicache

@@ -12,9 +12,7 @@
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_qjl {
 
 namespace {
 
@@ -314,3 +312,5 @@ TEST_CASE("qjl has a code for numbers that are not finite, and refuses what it c
   refuses("qjl(group=4)", "no 8 channels, but 4");
   refuses("qjl(group=8,outliers=0)", "do not divide a vector of 4");
 }
+
+}  // namespace kvsim::policy::test::test_representation_qjl

@@ -14,9 +14,7 @@
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_rotatekv {
 
 namespace {
 
@@ -378,3 +376,5 @@ TEST_CASE("rotatekv refuses shapes that it has no rotation or groups for") {
   refuses({.representation = "rotatekv(group=3)"}, "groups of 3 do not divide a vector of 4");
   refuses({.representation = "rotatekv(bits=12)"}, "1 to 8 bits");
 }
+
+}  // namespace kvsim::policy::test::test_representation_rotatekv

@@ -7,9 +7,8 @@
 #include "tests/unit/policies/memory_calibration.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_rows {
+
 using Catch::Contains;
 
 namespace {
@@ -112,3 +111,5 @@ TEST_CASE("compensation: where nothing is dropped there is no row") {
     CHECK(cache.rows().rest_value(lane)[0] == cache.recorded_value(2, 0, lane));
   }
 }
+
+}  // namespace kvsim::policy::test::test_representation_rows

@@ -7,9 +7,7 @@
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_saq {
 
 namespace {
 
@@ -253,3 +251,5 @@ TEST_CASE("a ladder that does not fall is refused, and so is a group that does n
   refuses("saq(segment=100)", "multiple of the group");
   refuses("saq(group=3,segment=9)", "do not divide a vector of 4");
 }
+
+}  // namespace kvsim::policy::test::test_representation_saq

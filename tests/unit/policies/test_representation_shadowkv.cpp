@@ -8,9 +8,7 @@
 #include "tests/unit/policies/memory_calibration.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_shadowkv {
 
 namespace {
 
@@ -217,3 +215,5 @@ TEST_CASE("a key with a number that is none stays as it is, and the others do no
       if (p != 5) CHECK(std::isfinite(cache.key(p, c, 0)));
     }
 }
+
+}  // namespace kvsim::policy::test::test_representation_shadowkv

@@ -8,9 +8,8 @@
 #include "tests/unit/policies/memory_calibration.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_subspaces {
+
 using Catch::Contains;
 
 namespace {
@@ -572,3 +571,5 @@ TEST_CASE("external_maps by a calibration's components is what stands in for tra
   CHECK(parse_composition("full+external_maps(file=x,heads=0)", builtin()).layer_unit());
   CHECK_FALSE(parse_composition("snapkv+external_maps(file=x)", builtin()).layer_unit());
 }
+
+}  // namespace kvsim::policy::test::test_representation_subspaces

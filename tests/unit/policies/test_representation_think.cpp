@@ -5,8 +5,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_think {
 
 namespace {
 
@@ -106,3 +105,5 @@ TEST_CASE(
   RepresentedCache nothing({.representation = "think(ratio=0)", .prompt = 50, .dim = 8});
   CHECK(nothing.ledger() == exact_ledger({1, 8, 8, 16}, 50));
 }
+
+}  // namespace kvsim::policy::test::test_representation_think

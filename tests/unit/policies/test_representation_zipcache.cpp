@@ -7,9 +7,7 @@
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_representation_zipcache {
 
 namespace {
 
@@ -255,3 +253,5 @@ TEST_CASE("coding again leaves each code where it was while the ends of every ra
   const std::vector<float> after = keys();
   for (std::size_t p = 0; p < 300; ++p) CHECK(after[p] == Approx(before[p]).margin(0.01));
 }
+
+}  // namespace kvsim::policy::test::test_representation_zipcache

@@ -7,8 +7,8 @@
 #include "policies/parts/scalar_code.hpp"
 #include "sim/base/half.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
+namespace kvsim::policy::test_scalar_code {
+
 using Numbers = std::vector<float>;
 
 namespace {
@@ -120,3 +120,5 @@ TEST_CASE("codes agree with their definition, and coding what was decoded change
           if (i % 3 != 0) CHECK(strided[i] == -77.0F);
       }
 }
+
+}  // namespace kvsim::policy::test_scalar_code

@@ -9,8 +9,7 @@
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
+namespace kvsim::policy::test_scores {
 
 namespace {
 
@@ -134,3 +133,5 @@ TEST_CASE("the floor leaves room for the token being computed") {
   // In blocks of 8: one for the sinks; the window may begin with the last position of its first.
   CHECK(KeepRule{.protection = {4, 8}, .granularity = 8}.floor() == 8 + 8 + 7);
 }
+
+}  // namespace kvsim::policy::test_scores

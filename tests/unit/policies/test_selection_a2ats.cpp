@@ -10,9 +10,7 @@
 #include "tests/unit/policies/selection_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_a2ats {
 
 namespace {
 
@@ -208,3 +206,5 @@ TEST_CASE("a2ats: 12 bits per token and KV head, centres of 256 MiB in all", "[a
   CHECK(static_cast<double>(cache.index_bits()) == 8 * said.index_bytes);
   CHECK(static_cast<double>(cache.index_bits_read()) == 8 * said.index_bytes_read);
 }
+
+}  // namespace kvsim::policy::test::test_selection_a2ats

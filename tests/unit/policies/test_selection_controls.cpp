@@ -6,8 +6,7 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_controls {
 
 TEST_CASE("top_tokens: the highest logits", "[controls]") {
   // q = (2, 1): logits 2, 1, 5, 0, 3 and 6 of the newest.
@@ -76,3 +75,5 @@ TEST_CASE("infinigen is refused by its name, with what there is instead", "[cont
     }
   }
 }
+
+}  // namespace kvsim::policy::test::test_selection_controls

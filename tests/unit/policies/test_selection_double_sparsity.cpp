@@ -10,9 +10,7 @@
 #include "tests/unit/policies/selection_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_double_sparsity {
 
 namespace {
 
@@ -170,3 +168,5 @@ TEST_CASE("double_sparsity: its published ratio, and what scales add to it", "[d
   // are as much as the 8 codes of 4 bits.
   CHECK(share("") == 0.0703125 + 32.0 / (2 * 128 * 16));
 }
+
+}  // namespace kvsim::policy::test::test_selection_double_sparsity

@@ -7,8 +7,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_patterns {
 
 TEST_CASE("static_pattern: a worked example", "[patterns]") {
   // Query 20: positions 0 and 1, distances 0 to 2, and of the distances 3 to 9 every third: 5 and 8.
@@ -149,3 +148,5 @@ TEST_CASE("random_by_distance: limits", "[patterns]") {
   dense.append();
   CHECK(dense.read().size() == 51);
 }
+
+}  // namespace kvsim::policy::test::test_selection_patterns

@@ -9,9 +9,7 @@
 #include "tests/unit/policies/selection_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_pqcache {
 
 namespace {
 
@@ -169,3 +167,5 @@ TEST_CASE("pqcache: 12 bits per token and KV head, and centres of 16 KiB", "[pqc
   const Part part = *parse_composition("full+pqcache", builtin()).selection;
   CHECK(part.reads(shape, 0, 10032).index_bytes == 8 * (10000 * 1.5 + 16384));
 }
+
+}  // namespace kvsim::policy::test::test_selection_pqcache

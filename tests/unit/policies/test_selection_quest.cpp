@@ -7,8 +7,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_quest {
 
 namespace {
 
@@ -166,3 +165,5 @@ TEST_CASE("what selections say that they read in one piece, they do", "[selectio
     }
   }
 }
+
+}  // namespace kvsim::policy::test::test_selection_quest

@@ -6,8 +6,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_rekv {
 
 namespace {
 
@@ -172,3 +171,5 @@ TEST_CASE("rekv: an hour of video in Qwen2-7B", "[rekv]") {
   CHECK(count.lane_tokens * 28 * 4 * (128 + 128) * 2 == 719323136);
   CHECK(count.index_bytes == 1800 * 4 * 128 * 2);
 }
+
+}  // namespace kvsim::policy::test::test_selection_rekv

@@ -5,8 +5,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_retrieval {
 
 TEST_CASE("retrieval: a worked example", "[retrieval]") {
   // The first token, the last two of the prompt and what is new are read; of the keys 1 .. 4 those of the two
@@ -118,3 +117,5 @@ TEST_CASE("retrieval: the presets, and what stays on the device of Llama-3.1-8B"
   // All keys of the index are looked at, 2 bytes each, once for the query heads of a KV head.
   CHECK(code.selection->reads(shape, 0, 131072).index_bytes_read == (131072 - 640) * 8 * 128 * 2.0);
 }
+
+}  // namespace kvsim::policy::test::test_selection_retrieval

@@ -7,8 +7,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_rocketkv {
 
 namespace {
 
@@ -158,3 +157,5 @@ TEST_CASE("rocketkv: tokens and index are read as much as the budget says", "[ro
   const double token_bytes = 8 * (128 + 128) * 2;
   CHECK(count.head_tokens * token_bytes + count.index_bytes_read == 1024 * token_bytes);
 }
+
+}  // namespace kvsim::policy::test::test_selection_rocketkv

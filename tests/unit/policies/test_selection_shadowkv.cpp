@@ -8,8 +8,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_shadowkv {
 
 namespace {
 
@@ -199,3 +198,5 @@ TEST_CASE("shadowkv: the preset stores and reads", "[shadowkv]") {
   CHECK(cpu.representation->params.count("align") == 8);
   CHECK(cpu.selection->params.count("align") == 8);
 }
+
+}  // namespace kvsim::policy::test::test_selection_shadowkv

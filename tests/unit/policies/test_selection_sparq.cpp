@@ -7,8 +7,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_sparq {
 
 namespace {
 
@@ -184,3 +183,5 @@ TEST_CASE("sparq: what is read is r / 2d for the channels and k / n of the token
   CHECK((count.lane_tokens * token_bytes + count.index_bytes_read) / (4096 * token_bytes) == 0.15625);
   CHECK(count.index_bytes == 4096 * token_bytes / 2);
 }
+
+}  // namespace kvsim::policy::test::test_selection_sparq

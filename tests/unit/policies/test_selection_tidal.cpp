@@ -7,9 +7,7 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_tidal {
 
 namespace {
 
@@ -91,3 +89,5 @@ TEST_CASE("tidal: shares of a model of 32 layers that are read", "[tidal]") {
   CHECK(share("256", 102400) == Approx(0.1271875));
   CHECK(share("4096", 10240) == Approx(0.475));
 }
+
+}  // namespace kvsim::policy::test::test_selection_tidal

@@ -6,8 +6,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_selection_triforce {
 
 namespace {
 
@@ -131,3 +130,5 @@ TEST_CASE("triforce: limits, and what it says that it reads", "[triforce]") {
   // In the mean over steps.
   CHECK(bits / 8 == 8 * cache.part().reads(shape, 5, 72).index_bytes_read);
 }
+
+}  // namespace kvsim::policy::test::test_selection_triforce

@@ -10,8 +10,7 @@
 #include "policies/parts/sim_hash.hpp"
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
+namespace kvsim::policy::test_sim_hash {
 
 namespace {
 
@@ -141,3 +140,5 @@ TEST_CASE("no slot is chosen when all are protected") {
   // Equal codes, distance 0, may be evicted all the same.
   CHECK(farthest(std::vector<std::uint64_t>{0, 0, 0}, positions, {query}, {0, 3}, Tie::slot) == 0);
 }
+
+}  // namespace kvsim::policy::test_sim_hash

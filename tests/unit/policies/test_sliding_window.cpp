@@ -5,9 +5,7 @@
 #include "policies/builtin.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
-using namespace kvsim::policy::test;
+namespace kvsim::policy::test::test_sliding_window {
 
 namespace {
 
@@ -122,3 +120,5 @@ TEST_CASE("while decoding, tokens beyond the sliding window do not age") {
   const Fed since = feed("h2o(recent=0,window=3,normalise=mean_since)", run, 5);
   CHECK(std::find(since.held.back().begin(), since.held.back().end(), 0) == since.held.back().end());
 }
+
+}  // namespace kvsim::policy::test::test_sliding_window

@@ -7,8 +7,8 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
+namespace kvsim::policy::test_token_gains {
+
 using Doubles = std::vector<double>;
 
 namespace {
@@ -104,3 +104,5 @@ TEST_CASE("a worth that is not a number, and protection beyond the budget, are r
                               Doubles{1, 2}),
                   Error);
 }
+
+}  // namespace kvsim::policy::test_token_gains

@@ -10,8 +10,8 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
-using namespace kvsim::policy;
+namespace kvsim::policy::test_whole_numbers {
+
 using Numbers = std::vector<std::size_t>;
 using Reals = std::vector<double>;
 
@@ -84,3 +84,5 @@ TEST_CASE("the largest of several lists are counted as if taken one by one") {
   }
   CHECK_THROWS_AS(counts_of_largest(std::vector<Reals>{{1, NAN}}, 1, 2), Error);
 }
+
+}  // namespace kvsim::policy::test_whole_numbers

@@ -10,7 +10,7 @@
 #include "slow_cache.hpp"
 #include "traces/requests/read_requests.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_golden_hits {
 
 namespace {
 
@@ -133,3 +133,5 @@ TEST_CASE("what the slow twins hit is the golden number", "[.][slow]") {
     CHECK(tokens(trace, slow::slow_runs(golden.slow, trace, tree, 4000, seconds)) == golden.at_4000);
   }
 }
+
+}  // namespace kvsim::test_golden_hits

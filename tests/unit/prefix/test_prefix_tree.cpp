@@ -3,7 +3,8 @@
 #include "sim/base/error.hpp"
 #include "sim/prefix/prefix_tree.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_prefix_tree {
+
 using prefix::kRoot;
 using prefix::Node;
 using prefix::PrefixTree;
@@ -65,3 +66,5 @@ TEST_CASE("generated blocks continue the prompt's whole ones") {
 TEST_CASE("a trace without blocks has no tree") {
   CHECK_THROWS_AS(PrefixTree(RequestTrace{.format = "azure"}), Error);
 }
+
+}  // namespace kvsim::test_prefix_tree

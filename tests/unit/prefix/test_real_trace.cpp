@@ -11,7 +11,8 @@
 #include "slow_cache.hpp"
 #include "traces/requests/read_requests.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_real_trace {
+
 using prefix::Node;
 using prefix::PrefixTree;
 using requests::RequestTrace;
@@ -209,3 +210,5 @@ TEST_CASE("subtrees of small traces, and mistakes with samples") {
   trace.requests[1].after_parent = true;
   CHECK_THROWS_WITH(prefix::sampled_subtrees(trace, tree, 0.5, 1), Catch::Contains("after their parents"));
 }
+
+}  // namespace kvsim::test_real_trace

@@ -6,7 +6,8 @@
 #include "policies/builtin.hpp"
 #include "sim/prefix/block_cache.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_replacement_examples {
+
 using policy::Block;
 using policy::kNever;
 
@@ -256,3 +257,5 @@ TEST_CASE("lhd by hand: what hits soon if ever is kept for so long and no longer
   // has 1, D of age 1 has 1/3. F comes: A of age 3 has 0, E of age 1 has 1/3.
   CHECK(lhd.after("D E F") == "AD AE EF");
 }
+
+}  // namespace kvsim::test_replacement_examples

@@ -12,7 +12,8 @@
 #include "sim/prefix/hit_replay.hpp"
 #include "slow_cache.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_replacements {
+
 using prefix::BlockCache;
 using prefix::Node;
 using prefix::PrefixTree;
@@ -422,3 +423,5 @@ TEST_CASE("every parameter of a replacement changes what is hit") {
     }
   }
 }
+
+}  // namespace kvsim::test_replacements

@@ -6,7 +6,8 @@
 #include "tests/support/source_folder.hpp"
 #include "traces/requests/read_requests.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_request_summary {
+
 using prefix::RequestSummary;
 using prefix::summarize;
 using requests::BlockId;
@@ -126,3 +127,5 @@ TEST_CASE("the summary is that of sets of prefixes") {
   for (const auto& [before, n] : times) once += n == 1 ? 1 : 0;
   CHECK(sharing.seen_once == once);
 }
+
+}  // namespace kvsim::test_request_summary

@@ -7,7 +7,7 @@
 #include "sim/prefix/hit_replay.hpp"
 #include "tests/unit/prefix/random_requests.hpp"
 
-namespace kvsim::prefix {
+namespace kvsim::prefix::test_resident_blocks {
 
 TEST_CASE("resident blocks are those that runs and hits count", "[hit_replay]") {
   const requests::RequestTrace trace = random_requests({.seed = 4, .requests = 200, .depth = 8});
@@ -43,4 +43,4 @@ TEST_CASE("resident blocks are those that runs and hits count", "[hit_replay]") 
       replay(tree, trace, cells, {.resident = true, .independent = true}, workers, [](CellHits&&) {}), Error);
 }
 
-}  // namespace kvsim::prefix
+}  // namespace kvsim::prefix::test_resident_blocks

@@ -5,7 +5,7 @@
 #include "sim/base/rng.hpp"
 #include "sim/prefix/block_cache.hpp"
 
-namespace kvsim::prefix {
+namespace kvsim::prefix::test_taken_room {
 namespace {
 
 policy::Part part(const std::string& text) {
@@ -82,4 +82,4 @@ TEST_CASE("Any policy gives up what is not held, down to nothing", "[prefix]") {
 }
 
 }  // namespace
-}  // namespace kvsim::prefix
+}  // namespace kvsim::prefix::test_taken_room

@@ -13,8 +13,7 @@
 #include "traces/requests/portable_draws.hpp"
 #include "traces/requests/read_requests.hpp"
 
-using namespace kvsim;
-using namespace kvsim::requests;
+namespace kvsim::requests::test_generate_requests {
 
 namespace {
 
@@ -217,3 +216,5 @@ TEST_CASE("settings of a generator are checked") {
   CHECK_THROWS_AS(generate_requests({.rate = 0}), Error);
   CHECK_THROWS_AS(generate_requests({.block_tokens = 0}), Error);
 }
+
+}  // namespace kvsim::requests::test_generate_requests

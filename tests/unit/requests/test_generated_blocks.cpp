@@ -6,8 +6,7 @@
 #include "traces/requests/generated_blocks.hpp"
 #include "traces/requests/read_requests.hpp"
 
-using namespace kvsim;
-using namespace kvsim::requests;
+namespace kvsim::requests::test_generated_blocks {
 
 namespace {
 
@@ -99,3 +98,5 @@ TEST_CASE("what is given stays, and a trace without blocks has nothing to infer"
   RequestTrace none{.format = "azure"};
   CHECK_THROWS_AS(infer_generated(none), Error);
 }
+
+}  // namespace kvsim::requests::test_generated_blocks

@@ -10,8 +10,7 @@
 #include "traces/requests/json_fields.hpp"
 #include "traces/requests/read_requests.hpp"
 
-using namespace kvsim;
-using namespace kvsim::requests;
+namespace kvsim::requests::test_read_requests {
 
 namespace {
 
@@ -332,3 +331,5 @@ TEST_CASE("generated blocks of a trace without sessions come from the longest ea
   CHECK(trace.requests[0].n_final_blocks == 1);  // from the second, which begins like it
   CHECK(read(text, {.block_tokens = 16}).requests[0].n_final_blocks == 0);
 }
+
+}  // namespace kvsim::requests::test_read_requests

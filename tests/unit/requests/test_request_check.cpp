@@ -7,8 +7,7 @@
 #include "tests/support/source_folder.hpp"
 #include "traces/requests/request_check.hpp"
 
-using namespace kvsim;
-using namespace kvsim::requests;
+namespace kvsim::requests::test_request_check {
 
 namespace {
 
@@ -63,3 +62,5 @@ TEST_CASE("the sample trace is sound") {
   CHECK(found.requests == 12031);
   CHECK(found.blocks == 288500);
 }
+
+}  // namespace kvsim::requests::test_request_check

@@ -11,8 +11,7 @@
 #include "traces/requests/read_requests.hpp"
 #include "traces/requests/write_requests.hpp"
 
-using namespace kvsim;
-using namespace kvsim::requests;
+namespace kvsim::requests::test_write_requests {
 
 namespace {
 
@@ -106,3 +105,5 @@ TEST_CASE("sorting keeps what waits for a request behind it") {
   CHECK(trace.requests[2].parent == 1);
   CHECK(parsed(written(trace, WrittenFormat::bailian)).requests[2].parent == 1);
 }
+
+}  // namespace kvsim::requests::test_write_requests

@@ -8,7 +8,7 @@
 #include "sim/serving/engine.hpp"
 #include "tests/unit/serving/made_requests.hpp"
 
-namespace kvsim::serving {
+namespace kvsim::serving::test_allocators {
 namespace {
 
 constexpr AllocatorKind kKinds[] = {AllocatorKind::static_max, AllocatorKind::paged,
@@ -204,4 +204,4 @@ TEST_CASE("Memories of no piece are refused", "[serving]") {
 }
 
 }  // namespace
-}  // namespace kvsim::serving
+}  // namespace kvsim::serving::test_allocators

@@ -9,7 +9,7 @@
 #include "sim/serving/batching/prefix_groups.hpp"
 #include "tests/unit/serving/made_requests.hpp"
 
-namespace kvsim::serving {
+namespace kvsim::serving::test_batch_run {
 namespace {
 
 using Numbers = std::vector<std::uint32_t>;
@@ -279,4 +279,4 @@ TEST_CASE("Laws of batches", "[serving]") {
 }
 
 }  // namespace
-}  // namespace kvsim::serving
+}  // namespace kvsim::serving::test_batch_run

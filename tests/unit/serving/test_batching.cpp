@@ -12,7 +12,7 @@
 #include "sim/serving/batching/shared_reads.hpp"
 #include "tests/unit/serving/made_requests.hpp"
 
-namespace kvsim::serving {
+namespace kvsim::serving::test_batching {
 namespace {
 
 using Lengths = std::vector<std::uint64_t>;
@@ -239,4 +239,4 @@ TEST_CASE("Shared reads of a tree by hand", "[serving]") {
 }
 
 }  // namespace
-}  // namespace kvsim::serving
+}  // namespace kvsim::serving::test_batching

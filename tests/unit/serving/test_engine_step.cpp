@@ -10,7 +10,7 @@
 #include "sim/serving/serving_run.hpp"
 #include "tests/unit/serving/made_requests.hpp"
 
-namespace kvsim::serving {
+namespace kvsim::serving::test_engine_step {
 namespace {
 
 using cost::Chunk;
@@ -236,4 +236,4 @@ TEST_CASE("Steps read of kept tokens what is stored of them, and wait for the po
 }
 
 }  // namespace
-}  // namespace kvsim::serving
+}  // namespace kvsim::serving::test_engine_step

@@ -9,7 +9,7 @@
 #include "tests/unit/serving/made_requests.hpp"
 #include "tests/unit/serving/slow_engine.hpp"
 
-namespace kvsim::serving {
+namespace kvsim::serving::test_serving_run {
 namespace {
 
 /// One second for a step, a hundredth for each token of a prompt, a tenth for each decoding sequence: whole
@@ -518,4 +518,4 @@ TEST_CASE("What cannot be served is refused", "[serving]") {
 }
 
 }  // namespace
-}  // namespace kvsim::serving
+}  // namespace kvsim::serving::test_serving_run

@@ -7,7 +7,8 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/support/study.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_allocation_shares {
+
 using Shares = std::vector<std::vector<double>>;
 
 namespace {
@@ -74,3 +75,5 @@ TEST_CASE("a sample has the size asked for, depends on the seed and is contained
   }
   CHECK(differs);
 }
+
+}  // namespace kvsim::test_allocation_shares

@@ -6,7 +6,7 @@
 #include "sim/replay/budget.hpp"
 #include "tests/support/random_trace.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_budget {
 
 TEST_CASE("budgets are parsed as they are typed") {
   CHECK(sim::parse_budget("128").unit == sim::Budget::Unit::tokens);
@@ -77,3 +77,5 @@ TEST_CASE("a representation whose ledger differs by depth says so, and no other 
     CHECK(part.ledger_of_layers({4, 64, 64, 16, 5, 12}, 1000, 10) == sum);
   }
 }
+
+}  // namespace kvsim::test_budget

@@ -9,7 +9,8 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/unit/traces/scratch.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_calibration_tables {
+
 using Catch::Contains;
 
 namespace {
@@ -92,3 +93,5 @@ TEST_CASE("a calibration stops when it is asked to") {
   progress.stop = true;
   CHECK_THROWS_WITH(sim::calibrate(part, runs, progress), "interrupted");
 }
+
+}  // namespace kvsim::test_calibration_tables

@@ -7,7 +7,8 @@
 #include "sim/replay/plan.hpp"
 #include "tests/unit/traces/small_trace.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_group_tensors {
+
 using kvsim::sim::GroupTensors;
 
 namespace {
@@ -138,3 +139,5 @@ TEST_CASE("queries are read in pieces, and handed out in blocks of any size") {
   }
   CHECK(sim::QueryReader::bytes(sequence, 2) == 2 * 1024 * 64 * sizeof(float));
 }
+
+}  // namespace kvsim::test_group_tensors

@@ -9,7 +9,7 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_hash_correlation {
 
 namespace {
 
@@ -207,3 +207,5 @@ TEST_CASE("a study that is empty or out of range is refused") {
   CHECK_THROWS_WITH(study(trace, {.bits = {65}}), Catch::Contains("not 65"));
   CHECK_THROWS_AS(study(trace, {.bits = {8}, .projections = 0}), Error);
 }
+
+}  // namespace kvsim::test_hash_correlation

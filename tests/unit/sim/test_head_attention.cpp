@@ -11,7 +11,7 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_head_attention {
 
 namespace {
 
@@ -221,3 +221,5 @@ TEST_CASE("keys come with their norm and the attention of the rows that see them
                                   [](std::size_t, const sim::KeyNormAttention&) {}),
       Catch::Contains("all 24 prompt tokens"));
 }
+
+}  // namespace kvsim::test_head_attention

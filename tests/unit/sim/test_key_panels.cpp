@@ -8,7 +8,7 @@
 #include "sim/base/half.hpp"
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_key_panels {
 
 namespace {
 
@@ -102,3 +102,5 @@ TEST_CASE("panels take the bytes that are announced") {
   CHECK(sim::KeyPanels::bytes(4096, 128, false) == 4096 * 128 * 4);
   CHECK(sim::KeyPanels::bytes(17, 3, true) == 32 * 4 * 2);
 }
+
+}  // namespace kvsim::test_key_panels

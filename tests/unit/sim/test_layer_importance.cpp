@@ -6,7 +6,7 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_layer_importance {
 
 namespace {
 
@@ -87,3 +87,5 @@ TEST_CASE("importance is refused where it does not exist") {
   CHECK_THROWS_WITH(sim::layer_importance(trace::Sequence(trace), {}, stopped),
                     Catch::Contains("interrupted"));
 }
+
+}  // namespace kvsim::test_layer_importance

@@ -6,7 +6,8 @@
 #include "sim/replay/matrix_file.hpp"
 #include "tests/unit/traces/scratch.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_matrix_file {
+
 using Catch::Contains;
 using Matrix = std::vector<std::vector<double>>;
 
@@ -68,3 +69,5 @@ TEST_CASE("a file that is not a table of heads is refused with the place") {
   CHECK_THROWS_AS(sim::read_matrix("/no/such/file.csv"), Error);
   CHECK_THROWS_AS(sim::read_matrix("/tmp/.json"), Error);
 }
+
+}  // namespace kvsim::test_matrix_file

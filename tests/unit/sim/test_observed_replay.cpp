@@ -3,7 +3,7 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/support/study.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_observed_replay {
 
 namespace {
 
@@ -47,3 +47,5 @@ TEST_CASE("replay shows no weights to a codec that does not ask for them") {
   replay_observed(trace, "h2o", spec);
   CHECK(observed.steps.empty());
 }
+
+}  // namespace kvsim::test_observed_replay

@@ -6,7 +6,7 @@
 #include "sim/attention/outer_products.hpp"
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_outer_products {
 
 TEST_CASE("sums of outer products by hand, in order") {
   // (1, 2) (3, 4)^T + (10, 20) (1, -1)^T; then 2^24 + 1 + 1, where each 1 is lost.
@@ -50,3 +50,5 @@ TEST_CASE("every path sums in the stated order") {
         }
       }
 }
+
+}  // namespace kvsim::test_outer_products

@@ -4,7 +4,7 @@
 #include "sim/attention/importance_rule.hpp"
 #include "sim/attention/peak_attention.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_peak_attention {
 
 namespace {
 
@@ -46,3 +46,5 @@ TEST_CASE("the rule is parsed like a policy's parameters") {
   CHECK_THROWS(sim::parse_peak("share=0.5)+x(low=1"));
   CHECK(sim::parse_importance("").text == sim::ImportanceRule{}.text);
 }
+
+}  // namespace kvsim::test_peak_attention

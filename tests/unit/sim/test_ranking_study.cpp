@@ -13,7 +13,8 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_ranking_study {
+
 using Doubles = std::vector<double>;
 
 namespace {
@@ -241,3 +242,5 @@ TEST_CASE("policies without scores and traces without early queries are refused"
   CHECK_THROWS_WITH(study(trace::MemoryTrace(header), {.rankings = {policy_ranking("l2_norm")}}),
                     Catch::Contains("from position 1 on") && Catch::Contains("--queries all"));
 }
+
+}  // namespace kvsim::test_ranking_study

@@ -9,7 +9,7 @@
 #include "tests/support/study.hpp"
 #include "traces/format/header_source.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_replay {
 
 namespace {
 
@@ -285,3 +285,5 @@ TEST_CASE("progress ends at its total") {
     CHECK(progress.total > 0);
   }
 }
+
+}  // namespace kvsim::test_replay

@@ -5,7 +5,7 @@
 #include "sim/attention/resident_outputs.hpp"
 #include "sim/base/rng.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_resident_outputs {
 
 namespace {
 
@@ -116,3 +116,5 @@ TEST_CASE("distances between outputs, by hand") {
   CHECK(sim::output_distance(nothing, whole, 2).error == 1);
   CHECK(sim::output_distance(nothing, whole, 2).cosine == 0);
 }
+
+}  // namespace kvsim::test_resident_outputs

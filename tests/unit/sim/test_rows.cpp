@@ -9,7 +9,7 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_rows {
 
 TEST_CASE("attention rows by hand") {
   // One query (1, 0), keys (0,0) and (ln 3, 5): logits 0 and ln 3, softmax 1/4 and 3/4.
@@ -131,3 +131,5 @@ TEST_CASE("the per-step oracle takes the n largest for every set of counts") {
   }
   CHECK(true);
 }
+
+}  // namespace kvsim::test_rows

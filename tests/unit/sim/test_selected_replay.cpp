@@ -8,7 +8,7 @@
 #include "tests/support/slow_replay.hpp"
 #include "tests/support/study.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_selected_replay {
 
 namespace {
 
@@ -329,3 +329,5 @@ TEST_CASE("layers that choose for others give them what they choose for themselv
   CHECK_THAT(refused.cells[0].skipped, Catch::Contains("lets one layer choose for others"));
   CHECK_THAT(refused.cells[1].skipped, Catch::Contains("by keys as they come"));
 }
+
+}  // namespace kvsim::test_selected_replay

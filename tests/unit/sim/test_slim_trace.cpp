@@ -11,7 +11,8 @@
 #include "tests/support/every_eviction.hpp"
 #include "tests/support/random_trace.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_slim_trace {
+
 using Catch::Matchers::Contains;
 using Catch::Matchers::VectorContains;
 
@@ -189,3 +190,5 @@ TEST_CASE("attention per key is read from column statistics") {
       CHECK(got[lane][j] == Approx(expected[lane][j]).epsilon(2e-7));  // two sums rounded to float
   CHECK_THROWS_WITH(attention(slim(full, 4, {}, false)), Contains("--queries all"));
 }
+
+}  // namespace kvsim::test_slim_trace

@@ -10,7 +10,7 @@
 #include "tests/support/study.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_stored_replay {
 
 namespace {
 
@@ -671,3 +671,5 @@ TEST_CASE("replay stores pairs of layers together, and refuses evictions that pa
       CHECK(paired.output_error > alone.output_error);
     }
 }
+
+}  // namespace kvsim::test_stored_replay

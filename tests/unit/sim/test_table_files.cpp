@@ -14,7 +14,8 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/format/hdf5_output.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_table_files {
+
 using Catch::Contains;
 
 namespace {
@@ -279,3 +280,5 @@ TEST_CASE("a schedule that a running cache cannot follow, or of another run, is 
   sim::write_decisions(path, decisions, true);
   CHECK_THROWS_WITH(last_steps("0000"), Contains("did not run: no reason"));
 }
+
+}  // namespace kvsim::test_table_files

@@ -10,8 +10,8 @@
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/statistics.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_answer_statistics {
+
 using Catch::Contains;
 
 namespace {
@@ -309,3 +309,5 @@ TEST_CASE("answers: figures of bytes are by right answers, or by what is asked")
   REQUIRE(gains.series.size() == 1);
   CHECK(gains.series[0].points.at(0).y == Approx(0.2));  // (1.5 - 0.5) / (10 - 5)
 }
+
+}  // namespace kvsim::analysis::test_answer_statistics

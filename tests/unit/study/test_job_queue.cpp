@@ -6,7 +6,8 @@
 
 #include "tests/support/simulated_ranks.hpp"
 
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_job_queue {
+
 using kvsim::test::simulate_ranks;
 using kvsim::test::SimulatedJob;
 using kvsim::test::SimulatedRanks;
@@ -160,3 +161,5 @@ TEST_CASE("job queue: a trace that cannot be read loses its tasks or its closing
   queue.done(first, false);
   CHECK((first.trace == 0 && queue.work_done() == 18));
 }
+
+}  // namespace kvsim::analysis::test_job_queue

@@ -11,8 +11,8 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/format/writer.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_rank_helper {
+
 using Catch::Contains;
 using kvsim::test::Scratch;
 
@@ -165,3 +165,5 @@ TEST_CASE("rank messages: come back as they were, whatever names of files are ma
   CHECK((!empty.studied && !empty.error));
   CHECK_THROWS_AS(parse_order("{}"), Error);
 }
+
+}  // namespace kvsim::analysis::test_rank_helper

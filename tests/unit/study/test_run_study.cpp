@@ -17,8 +17,8 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/format/writer.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_run_study {
+
 using Catch::Contains;
 using kvsim::test::Scratch;
 
@@ -164,3 +164,5 @@ TEST_CASE("run study: stopped, it says how much is kept and how to go on") {
     CHECK_THAT(error.what(), Contains("0 of 2 tasks are finished and kept") && Contains("--resume"));
   }
 }
+
+}  // namespace kvsim::analysis::test_run_study

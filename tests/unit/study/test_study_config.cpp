@@ -7,8 +7,8 @@
 #include "analysis/study/config/study_fields.hpp"
 #include "sim/base/error.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_study_config {
+
 using Catch::Contains;
 
 namespace {
@@ -208,3 +208,5 @@ TEST_CASE("study changes: what leaves finished tasks as they are is taken over")
   CHECK(conflict(R"({"traces": [{"files": "a", "name": "a"}]})",
                  R"({"traces": [{"files": "a", "name": "a", "sha256": "2"}]})") == "");
 }
+
+}  // namespace kvsim::analysis::test_study_config

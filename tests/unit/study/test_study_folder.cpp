@@ -14,8 +14,8 @@
 #include "sim/base/read_file.hpp"
 #include "tests/unit/traces/scratch.hpp"
 
-using namespace kvsim;
-using namespace kvsim::analysis;
+namespace kvsim::analysis::test_study_folder {
+
 using Catch::Contains;
 using kvsim::test::Scratch;
 
@@ -204,3 +204,5 @@ TEST_CASE("atomic files replace, and leave nothing when they are given up") {
   CHECK(read_file(scratch.file("a"), 3'000'000).size() == 3'000'000);
   CHECK_THROWS_AS(AtomicFile(scratch.file("no/such/a")), Error);
 }
+
+}  // namespace kvsim::analysis::test_study_folder

@@ -4,7 +4,7 @@
 #include "analysis/prefix/break_even.hpp"
 #include "sim/base/error.hpp"
 
-namespace kvsim::analysis {
+namespace kvsim::analysis::test_break_even {
 namespace {
 
 /// A token takes 2 s and attends to each token before it for 1/8 s; nothing else takes time.
@@ -117,4 +117,4 @@ TEST_CASE("a prefix that is shorter than a block is its last block", "[break_eve
   }
 }
 
-}  // namespace kvsim::analysis
+}  // namespace kvsim::analysis::test_break_even

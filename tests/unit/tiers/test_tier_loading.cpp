@@ -8,7 +8,7 @@
 #include "sim/base/rng.hpp"
 #include "sim/cost/tier_loading.hpp"
 
-namespace kvsim::cost {
+namespace kvsim::cost::test_tier_loading {
 namespace {
 
 /// Numbers that are exact in binary wherever two choices must take the same time.
@@ -177,4 +177,4 @@ TEST_CASE("the fastest way is that of trying every one", "[tier_loading]") {
   CHECK(std::min({nothing, part, everything}) > 300);
 }
 
-}  // namespace kvsim::cost
+}  // namespace kvsim::cost::test_tier_loading

@@ -12,7 +12,7 @@
 #include "sim/base/error.hpp"
 #include "tests/unit/prefix/random_requests.hpp"
 
-namespace kvsim::analysis {
+namespace kvsim::analysis::test_tier_rows {
 namespace {
 
 policy::Part replacement(const std::string& text) {
@@ -327,4 +327,4 @@ TEST_CASE("rows are the same at any number of threads", "[tier_rows]") {
   for (const auto& row : one.rows) CHECK(row.size() == one.columns.size());
 }
 
-}  // namespace kvsim::analysis
+}  // namespace kvsim::analysis::test_tier_rows

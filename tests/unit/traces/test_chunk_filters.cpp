@@ -8,8 +8,8 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/format/chunk_filters.hpp"
 
-using namespace kvsim;
-using namespace kvsim::test;
+namespace kvsim::test::test_chunk_filters {
+
 using hdf5::StoredFilter;
 using hdf5::Unfiltered;
 
@@ -125,3 +125,5 @@ TEST_CASE("bytes beyond the last whole element stay where a shuffle finds them")
   const std::size_t place[] = {0, 4, 1, 5, 2, 6, 3, 7, 8, 9, 10};
   for (std::size_t i = 0; i < 11; ++i) CHECK(apart[i] == chunk[place[i]]);
 }
+
+}  // namespace kvsim::test::test_chunk_filters

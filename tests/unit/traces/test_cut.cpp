@@ -4,7 +4,7 @@
 #include "traces/format/memory_trace.hpp"
 #include "traces/format/sequence.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_cut {
 
 namespace {
 
@@ -93,3 +93,5 @@ TEST_CASE("cuts that a sequence does not have are refused by name") {
   last.token_flags[8] |= trace::kFlagContext;
   CHECK_THROWS_WITH(cut_at(trace::MemoryTrace(last), "question"), Catch::Contains("nothing follows"));
 }
+
+}  // namespace kvsim::test_cut

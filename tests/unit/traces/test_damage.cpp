@@ -22,8 +22,8 @@
 #include "traces/format/schema.hpp"
 #include "traces/format/writer.hpp"
 
-using namespace kvsim;
-using namespace kvsim::test;
+namespace kvsim::test::test_damage {
+
 using trace::Tensor;
 
 namespace {
@@ -429,3 +429,5 @@ TEST_CASE("a read beyond the end of a file that was cut off fails instead of giv
           for (std::uint32_t head = 0; head < 4; ++head) all_rows(file, Tensor::query, 1, head);
         }) != "");
 }
+
+}  // namespace kvsim::test::test_damage

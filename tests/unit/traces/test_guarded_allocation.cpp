@@ -10,7 +10,7 @@
 #include "sim/base/guarded_allocation.hpp"
 #include "sim/base/isolated_run.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_guarded_allocation {
 
 namespace {
 
@@ -101,3 +101,5 @@ TEST_CASE("blocks from before the guard stay valid, and there is memory after th
           block_of(std::size_t{600} << 20)[0] = 1;  // more than is set aside for guarded ones
         }) == "lives");
 }
+
+}  // namespace kvsim::test_guarded_allocation

@@ -14,8 +14,7 @@
 #include "traces/format/reader.hpp"
 #include "traces/format/writer.hpp"
 
-using namespace kvsim;
-using namespace kvsim::test;
+namespace kvsim::test::test_hostile {
 
 namespace {
 
@@ -813,3 +812,5 @@ TEST_CASE("a file cut off anywhere is refused") {
   }
   CHECK(cuts > 150);
 }
+
+}  // namespace kvsim::test::test_hostile

@@ -7,8 +7,8 @@
 #include "tests/unit/traces/small_trace.hpp"
 #include "traces/format/sequence.hpp"
 
-using namespace kvsim;
-using namespace kvsim::test;
+namespace kvsim::test::test_memory_trace {
+
 using trace::Tensor;
 
 namespace {
@@ -262,3 +262,5 @@ TEST_CASE("a sequence without a prompt is refused") {
   const trace::MemoryTrace made(header);
   CHECK_THROWS_WITH(trace::Sequence(made), Catch::Contains("no prompt"));
 }
+
+}  // namespace kvsim::test::test_memory_trace

@@ -25,8 +25,7 @@
 #include "traces/format/writer.hpp"
 #include "traces/workloads/synthetic.hpp"
 
-using namespace kvsim;
-using namespace kvsim::test;
+namespace kvsim::test::test_output_file {
 
 namespace {
 
@@ -361,3 +360,5 @@ TEST_CASE("a copy that a full disk stops while it is changed is not a trace") {
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
 }
+
+}  // namespace kvsim::test::test_output_file

@@ -15,8 +15,8 @@
 #include "traces/format/reader.hpp"
 #include "traces/format/writer.hpp"
 
-using namespace kvsim;
-using namespace kvsim::test;
+namespace kvsim::test::test_roundtrip {
+
 using trace::Tensor;
 
 namespace {
@@ -512,3 +512,5 @@ TEST_CASE("a trace whose header announces other rows than were appended is not f
   expect_refusal(with_rows, 3, "/layers/0000/rows: has 0 rows, not 1");
   CHECK(std::filesystem::is_empty(scratch.file("")));
 }
+
+}  // namespace kvsim::test::test_roundtrip

@@ -12,8 +12,8 @@
 #include "traces/format/writer.hpp"
 #include "traces/workloads/synthetic.hpp"
 
-using namespace kvsim;
-using namespace kvsim::test;
+namespace kvsim::test::test_synthetic {
+
 using trace::SyntheticOptions;
 using trace::Tensor;
 
@@ -334,3 +334,5 @@ TEST_CASE("impossible options are refused by name") {
   refuses([](SyntheticOptions& o) { o.needles = 102; }, "room for sinks, needles");
   refuses([](SyntheticOptions& o) { o.needles = o.needle_tokens = UINT32_MAX; }, "room for sinks, needles");
 }
+
+}  // namespace kvsim::test::test_synthetic

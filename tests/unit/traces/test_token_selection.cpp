@@ -8,7 +8,8 @@
 #include "sim/base/error.hpp"
 #include "traces/format/token_selection.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_token_selection {
+
 using trace::kEveryOccurrence;
 using Tokens = std::vector<std::uint64_t>;
 
@@ -201,3 +202,5 @@ TEST_CASE("random trees agree with a search of every path") {
   CHECK(single > 20);
   CHECK(several > 20);
 }
+
+}  // namespace kvsim::test_token_selection

@@ -7,7 +7,7 @@
 #include "traces/comparison/trace_comparison.hpp"
 #include "traces/format/writer.hpp"
 
-namespace kvsim {
+namespace kvsim::test_trace_comparison {
 namespace {
 
 using test::numbered_trace;
@@ -372,4 +372,4 @@ TEST_CASE("a value that is not a number is refused with its place") {
 }
 
 }  // namespace
-}  // namespace kvsim
+}  // namespace kvsim::test_trace_comparison

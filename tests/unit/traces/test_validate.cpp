@@ -8,8 +8,8 @@
 #include "tests/unit/traces/small_trace.hpp"
 #include "traces/format/validate.hpp"
 
-using namespace kvsim;
-using namespace kvsim::test;
+namespace kvsim::test::test_validate {
+
 using trace::Header;
 
 namespace {
@@ -134,3 +134,5 @@ TEST_CASE("limit cases that are accepted") {
   header.passes.clear();
   CHECK_NOTHROW(trace::check_header(header, "x"));
 }
+
+}  // namespace kvsim::test::test_validate

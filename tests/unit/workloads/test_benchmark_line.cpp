@@ -4,7 +4,8 @@
 #include "sim/base/error.hpp"
 #include "traces/capture/workload_item.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_benchmark_line {
+
 using capture::WorkloadItem;
 using workload::Expect;
 using workload::Role;
@@ -112,3 +113,5 @@ TEST_CASE("what is a workload and what is a text") {
   CHECK_FALSE(capture::is_workload("Who?", "prompt.txt"));
   CHECK_FALSE(capture::is_workload("", "prompt.txt"));
 }
+
+}  // namespace kvsim::test_benchmark_line

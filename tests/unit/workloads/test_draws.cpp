@@ -5,7 +5,7 @@
 #include "traces/workloads/draws.hpp"
 #include "traces/workloads/word_lists.hpp"
 
-using namespace kvsim::workload;
+namespace kvsim::workload::test_draws {
 
 TEST_CASE("draws depend on seed, kind, prompt, purpose and number") {
   const Draws draws(1, "needle", 0);
@@ -63,3 +63,5 @@ TEST_CASE("words are different, and no key is a value") {
   CHECK(value_words().size() == 178);
   CHECK(std::set<std::string>(all_words().begin(), all_words().end()).size() == 355);
 }
+
+}  // namespace kvsim::workload::test_draws

@@ -4,7 +4,7 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/workloads/filler_text.hpp"
 
-using namespace kvsim::workload;
+namespace kvsim::workload::test_filler_text {
 
 namespace {
 
@@ -129,3 +129,5 @@ TEST_CASE("the built-in passages are the files of passages/, byte for byte") {
     CHECK(passage.text == file);
   }
 }
+
+}  // namespace kvsim::workload::test_filler_text

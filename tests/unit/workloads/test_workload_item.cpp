@@ -8,7 +8,8 @@
 #include "traces/capture/workload_item.hpp"
 #include "traces/workloads/workload.hpp"
 
-using namespace kvsim;
+namespace kvsim::test_workload_item {
+
 using capture::WorkloadItem;
 using workload::Role;
 
@@ -112,3 +113,5 @@ TEST_CASE("special tokens around the text are not part of it, those inside are")
   CHECK(part_flags(item, ids, sample_tokenizer()) == std::vector<std::uint32_t>{16, 0, 16});
   CHECK_THROWS_AS(part_flags(item, {ids[0]}, sample_tokenizer()), Error);
 }
+
+}  // namespace kvsim::test_workload_item

@@ -11,7 +11,7 @@
 #include "traces/workloads/passage_questions.hpp"
 #include "traces/workloads/workload.hpp"
 
-using namespace kvsim::workload;
+namespace kvsim::workload::test_workload_kinds {
 
 namespace {
 
@@ -512,3 +512,5 @@ TEST_CASE("options out of range are refused by name") {
   CHECK_THAT(refused(options), Catch::Contains("--hops"));
   CHECK_THROWS_WITH(kind_named("nedle"), Catch::Contains("Did you mean needle"));
 }
+
+}  // namespace kvsim::workload::test_workload_kinds
