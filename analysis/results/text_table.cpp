@@ -60,6 +60,10 @@ void TextTable::print(std::ostream& out) {
 }
 
 void TextTable::print_head(std::ostream& out) {
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    columns_[i].take_name();
+    if (i >= naming_columns()) columns_[i].move_unit();
+  }
   for (Column& column : columns_) column.lay_out();
   choose_columns();
   std::size_t height = 0;
@@ -129,10 +133,12 @@ void TextTable::choose_columns() {
   }
 }
 
-void TextTable::Column::lay_out() {
+void TextTable::Column::take_name() {
   name = heading;
   std::replace(name.begin(), name.end(), ' ', '_');
-  move_unit();
+}
+
+void TextTable::Column::lay_out() {
   for (std::size_t begin = 0; begin <= heading.size();) {
     const std::size_t end = std::min(heading.find(' ', begin), heading.size());
     heading_lines.push_back(heading.substr(begin, end - begin));
@@ -143,25 +149,28 @@ void TextTable::Column::lay_out() {
   for (const std::string& field : fields) width = std::max(width, characters(field) - tail_of(field) + tail);
 }
 
-/// Sizes become numbers of the largest unit that they have, if none of them is so small then that its digits
-/// would go.
+/// Sizes become numbers of the largest unit in which the least of them keeps its digits, if the largest has
+/// at most four before the point then.
 void TextTable::Column::move_unit() {
-  constexpr double kLeast = 0.1;
+  constexpr double kLeast = 0.1, kMost = 1e4;
   std::vector<std::optional<SizeField>> sizes;
-  std::size_t unit = 0;
+  std::vector<double> bytes;
   for (const std::string& field : fields) {
     sizes.push_back(size_field(field));
     if (!sizes.back() && field != "-") return;
-    if (sizes.back() && sizes.back()->value > 0) unit = std::max(unit, sizes.back()->unit);
+    if (sizes.back() && sizes.back()->value > 0)
+      bytes.push_back(std::ldexp(sizes.back()->value, 10 * static_cast<int>(sizes.back()->unit)));
   }
+  if (bytes.empty()) return;
+  const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+  std::size_t unit = 0;
+  while (unit + 1 < kSizeUnits.size() && std::ldexp(*most, -10 * static_cast<int>(unit)) >= 1024 &&
+         std::ldexp(*least, -10 * static_cast<int>(unit + 1)) >= kLeast)
+    ++unit;
+  if (std::ldexp(*most, -10 * static_cast<int>(unit)) >= kMost) return;
   const auto in_unit = [&](const SizeField& size) {
     return std::ldexp(size.value, 10 * (static_cast<int>(size.unit) - static_cast<int>(unit)));
   };
-  const auto sizes_there =
-      std::count_if(sizes.begin(), sizes.end(), [](const auto& size) { return size.has_value(); });
-  if (sizes_there == 0) return;
-  for (const auto& size : sizes)
-    if (size && size->value > 0 && in_unit(*size) < kLeast) return;
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (!sizes[i]) continue;
     std::array<char, 16> text{};

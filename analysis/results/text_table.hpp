@@ -34,6 +34,7 @@ class TextTable {
     std::vector<std::string> heading_lines{};
     std::size_t width = 0, tail = 0;  ///< tail: longest part from the decimal point on
 
+    void take_name();
     void lay_out();
     void move_unit();
     std::size_t tail_of(const std::string& field) const;
