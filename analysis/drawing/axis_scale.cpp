@@ -57,7 +57,8 @@ std::vector<Tick> linear_ticks(double low, double high, std::size_t count, const
   std::vector<Tick> ticks;
   for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i)
     ticks.push_back(tick(i * step, step, percent));
-  return ticks;
+  constexpr std::size_t kMost = 16;
+  return ticks.size() < 2 && !axis.whole && count < kMost ? linear_ticks(low, high, count + 1, axis) : ticks;
 }
 
 /// Powers of ten; with 2 and 5 times them while they are few; equal steps when the range is narrow.
@@ -74,17 +75,20 @@ std::vector<Tick> log_ticks(double low, double high, std::size_t count, const Ax
       ticks.push_back(tick(at, at, axis.percent));
     }
   }
+  // One tick is no scale: those that were left out are taken in.
   if (ticks.size() >= 2) return ticks;
-  // Those that were left out may lie better.
-  return stride > 1 ? log_ticks(low, high, count + 1, axis) : linear_ticks(low, high, count, axis);
+  return finer ? linear_ticks(low, high, count + 1, axis) : log_ticks(low, high, 3 * count, axis);
 }
 
 /// The values themselves, without those nearer to the one before than a share of the axis.
-std::vector<Tick> value_ticks(const std::vector<double>& values, double low, double high, double share,
+std::vector<Tick> value_ticks(const std::vector<double>& values, const Scale& scale, double share,
                               bool percent) {
+  const auto place = [&](double value) { return scale.log ? std::log(value) : value; };
   std::vector<Tick> ticks;
   for (const double value : values) {
-    if (!ticks.empty() && std::log(value / ticks.back().at) < share * std::log(high / low)) continue;
+    if (!ticks.empty() &&
+        place(value) - place(ticks.back().at) < share * (place(scale.high) - place(scale.low)))
+      continue;
     ticks.push_back(tick(value, value / 100, percent));
   }
   return ticks;
@@ -130,15 +134,13 @@ Scale number_scale(const Axis& axis, std::vector<double> values, std::size_t cou
     scale.high = axis.high ? high : high + room;
   }
   constexpr double kReadable = 0.06;
-  if (scale.log && !axis.ticks.empty()) {
+  if (axis.ticks.size() >= 2 || (scale.log && !axis.ticks.empty())) {
     constexpr double kShort = 0.65;  // of the room for a label of any number
-    scale.ticks =
-        value_ticks(axis.ticks, scale.low, scale.high, kShort / static_cast<double>(count + 1), axis.percent);
+    scale.ticks = value_ticks(axis.ticks, scale, kShort / static_cast<double>(count + 1), axis.percent);
   } else if (scale.log && values.size() >= 2 && values.size() <= count + 1) {
-    scale.ticks = value_ticks(values, scale.low, scale.high, kReadable, axis.percent);
+    scale.ticks = value_ticks(values, scale, kReadable, axis.percent);
   } else if (scale.log && axis.at_values) {
-    scale.ticks =
-        value_ticks(values, scale.low, scale.high, 1 / static_cast<double>(count + 1), axis.percent);
+    scale.ticks = value_ticks(values, scale, 1 / static_cast<double>(count + 1), axis.percent);
   } else if (scale.log) {
     scale.ticks = log_ticks(scale.low, scale.high, count, axis);
   } else {

@@ -17,9 +17,10 @@ struct Axis {
   std::vector<std::string> categories{};  ///< names of 0, 1, 2, ...; empty: a number line
   bool percent = false;                   ///< values are shares, shown as percent
   std::optional<double> line{};           ///< a value worth a line across the panel, say zero
+  std::string line_label{};               ///< what that line is; empty: the figure's words say it
   bool at_values = false;                 ///< ticks of a log axis stand at values of the data
-  std::vector<double> ticks{};            ///< where those of a log axis stand, as far as there is room
-  bool whole = false;                     ///< counts or indices: no tick between whole numbers
+  std::vector<double> ticks{};  ///< where they stand, as far as there is room; of a linear axis at least two
+  bool whole = false;           ///< counts or indices: no tick between whole numbers
 };
 
 struct Point {
@@ -38,10 +39,10 @@ struct Series {
   std::string label{};
   Weight weight = Weight::plain;
   std::vector<Point> points{};  ///< ascending x where lines join them
-  /// Equal numbers are equal colours in every figure of a report; negative: one that is free.
-  int colour = -1;
-  std::string group{};  ///< what the legend says instead of label; once for all that say the same
-  bool dots = false;    ///< no line through these points, even in a chart of curves
+  int colour = -1;              ///< equal numbers are equal colours in a figure; negative: one that is free
+  std::string policy{};  ///< whose colour and mark these are, everywhere (policy_style.hpp); empty: none's
+  std::string group{};   ///< what the legend says instead of label; once for all that say the same
+  bool dots = false;     ///< no line through these points, even in a chart of curves
 };
 
 /// Curves with interval bands, or points with interval bars.

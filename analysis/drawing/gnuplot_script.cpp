@@ -137,12 +137,15 @@ class Script {
   void reference_lines(const Panel& panel) {
     line("unset arrow");
     std::optional<double> vertical, level;
+    std::string said;
     bool front = false;
     if (const auto* chart = std::get_if<Chart>(&panel.content)) {
       vertical = chart->flipped ? chart->y.line : chart->x.line;
       level = chart->flipped ? chart->x.line : chart->y.line;
+      said = chart->y.line_label;
     } else if (const auto* timeline = std::get_if<Timeline>(&panel.content)) {
       vertical = timeline->x.line;
+      said = timeline->x.line_label;
       front = true;  // bars would hide it
     }
     const std::string style = std::string(" nohead ") + (front ? "front" : "back") + " lc rgb " +
@@ -153,6 +156,11 @@ class Script {
     if (level)
       line("set arrow from graph 0, first " + gp_number(*level) + " to graph 1, first " + gp_number(*level) +
            style);
+    if (!said.empty())
+      line("set label " + gp_string(said) + " at " +
+           (vertical ? "first " + gp_number(*vertical) + ", graph 0 right offset -0.4,0.6"
+                     : "graph 1, first " + gp_number(*level) + " right offset -0.2,-0.5") +
+           " front" + ink(palette_.soft));
   }
 
   void colour_bar(std::size_t i) {

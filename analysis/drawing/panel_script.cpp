@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "analysis/drawing/policy_style.hpp"
 #include "analysis/drawing/script_text.hpp"
 #include "sim/base/error.hpp"
 
@@ -13,6 +14,8 @@ namespace {
 
 /// Filled and open circle, square, triangle, diamond: neighbours differ in shape.
 constexpr std::array<int, 8> kMarkers = {7, 5, 9, 13, 6, 4, 8, 12};
+/// Of PolicyStyle::shape, filled; the open one is the number before.
+constexpr std::array<int, kShapes> kPolicyMarkers = {7, 5, 9, 11, 13, 15};
 constexpr std::array<const char*, 4> kBoundDashes = {"(6,3)", "(2,2)", "(8,2,2,2)", "(12,3)"};
 /// So many cells are drawn as one picture; fewer as shapes, sharp at any size.
 constexpr std::size_t kMostShapes = 5000;
@@ -63,26 +66,50 @@ int depth(const Series& series) {
   return series.weight == Weight::faint ? 1 : series.weight == Weight::bound ? 2 : 3;
 }
 
-PanelScript chart_script(const Chart& chart, const std::string& name, const Styles& styles) {
+/// More bands than this hide each other: bars side by side stand for them.
+constexpr std::ptrdiff_t kMostBands = 2;
+/// How far apart they stand, as a share of the axis.
+constexpr double kBarsApart = 0.008;
+
+/// The column of x, moved by so many places.
+std::string moved(const Scale& across, double places) {
+  if (places == 0) return "1";
+  const double share = places * kBarsApart;
+  return across.log ? "($1*" + gp_number(std::pow(across.high / across.low, share)) + ")"
+                    : "($1+" + gp_number((across.high - across.low) * share) + ")";
+}
+
+PanelScript chart_script(const Chart& chart, const std::string& name, const Styles& styles,
+                         const Scale& across) {
   PanelScript out;
   std::vector<std::pair<int, std::string>> plots;
+  const auto banded = [&](const Series& series) {
+    return series.weight == Weight::plain && !chart.flipped && !alone(chart, series) && has_interval(series);
+  };
+  const auto bands = std::count_if(chart.series.begin(), chart.series.end(), banded);
+  double place = -static_cast<double>(bands - 1) / 2;  // of the next one beside the others
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
     const Series& series = chart.series[i];
     if (series.points.empty()) continue;
     const std::string data = name + "_" + std::to_string(i + 1);
-    const bool bars = alone(chart, series), interval = has_interval(series);
+    const bool single = alone(chart, series), beside = bands > kMostBands && banded(series);
+    const bool bars = single || beside, interval = has_interval(series);
+    const std::string x = beside ? moved(across, place++) : "1";
     out.data += gp_comment(series.label + ": x y low high") + block(data, series_rows(series, bars));
     const std::string colour = gp_colour(styles.colour(series));
-    if (interval && bars) {
+    if (interval && beside) {
+      plots.emplace_back(
+          2, "$" + data + " using " + x + ":3:(0):($4-$3) with vectors nohead lw 0.7 lc rgb " + colour);
+    } else if (interval && bars) {
       plots.emplace_back(depth(series),
                          "$" + data + " using " +
                              (chart.flipped ? "2:1:3:4 with xerrorbars" : "1:2:3:4 with yerrorbars") +
                              " pt -1 lw 1 lc rgb " + colour);
-    } else if (interval && !chart.flipped && series.weight == Weight::plain) {
+    } else if (banded(series)) {
       plots.emplace_back(0, "$" + data + " using 1:3:4 with filledcurves fc rgb " + colour +
                                 " fs transparent solid 0.15 noborder");
     }
-    plots.emplace_back(depth(series), "$" + data + " using " + (chart.flipped ? "2:1" : "1:2") + " with " +
+    plots.emplace_back(depth(series), "$" + data + " using " + (chart.flipped ? "2:1" : x + ":2") + " with " +
                                           series_style(chart, series, styles));
   }
   std::stable_sort(plots.begin(), plots.end(),
@@ -239,7 +266,7 @@ std::string place_key(const Series& series) {
 
 }  // namespace
 
-Styles::Styles(const Figure& figure, Theme theme) : palette_(palette_of(theme)) {
+Styles::Styles(const Figure& figure, Theme theme) : palette_(palette_of(theme)), theme_(theme) {
   std::vector<const Series*> coloured;
   for (const Panel& panel : figure.panels) {
     const auto* chart = std::get_if<Chart>(&panel.content);
@@ -249,14 +276,14 @@ Styles::Styles(const Figure& figure, Theme theme) : palette_(palette_of(theme)) 
   }
   std::set<int> taken;
   for (const Series* series : coloured) {
-    if (series->weight != Weight::plain || series->colour < 0) continue;
+    if (series->weight != Weight::plain || series->colour < 0 || !series->policy.empty()) continue;
     places_[place_key(*series)] = series->colour;
     taken.insert(series->colour);
   }
   int free = 0, bounds = 0;
   for (const Series* series : coloured) {
     const bool bound = series->weight == Weight::bound;
-    if (places_.count(place_key(*series)) > 0) continue;
+    if (places_.count(place_key(*series)) > 0 || (!bound && !series->policy.empty())) continue;
     while (!bound && taken.count(free) > 0) ++free;
     places_[place_key(*series)] = bound ? bounds++ : free++;
   }
@@ -265,12 +292,15 @@ Styles::Styles(const Figure& figure, Theme theme) : palette_(palette_of(theme)) 
 Rgb Styles::colour(const Series& series) const {
   if (series.weight == Weight::faint) return palette_.faint;
   if (series.weight == Weight::bound) return palette_.ink;
+  if (!series.policy.empty()) return policy_style(series.policy).colour(theme_);
   return palette_.series[static_cast<std::size_t>(places_.at(place_key(series))) % palette_.series.size()];
 }
 
 std::string Styles::line(const Series& series) const {
   const std::string colour_text = "lc rgb " + gp_colour(colour(series));
   if (series.weight == Weight::faint) return colour_text + " lw 0.6 dt 1";
+  if (series.weight == Weight::plain && !series.policy.empty())
+    return colour_text + " lw 1.2 dt " + (policy_style(series.policy).dashed ? "(7,2)" : "1");
   const auto place = static_cast<std::size_t>(places_.at(place_key(series)));
   if (series.weight == Weight::bound)
     return colour_text + " lw 1 dt " + kBoundDashes[place % kBoundDashes.size()];
@@ -281,6 +311,10 @@ std::string Styles::line(const Series& series) const {
 std::string Styles::marker(const Series& series) const {
   if (series.weight == Weight::faint) return " pt 7 ps 0.25";
   if (series.weight == Weight::bound) return " pt 2 ps 0.5";
+  if (!series.policy.empty()) {
+    const PolicyStyle style = policy_style(series.policy);
+    return " pt " + std::to_string(kPolicyMarkers[style.shape] - (style.open ? 1 : 0)) + " ps 0.5";
+  }
   const auto place = static_cast<std::size_t>(places_.at(place_key(series)));
   // Where colours begin again, markers go on.
   return " pt " + std::to_string(kMarkers[(place + place / kMarkers.size() * 3) % kMarkers.size()]) +
@@ -305,7 +339,8 @@ std::vector<LegendEntry> legend_of(const Panel& panel, const Styles& styles) {
 
 PanelScript panel_script(const Panel& panel, const std::string& name, const Styles& styles,
                          const PanelLayout& layout, const std::optional<ColourBar>& bar) {
-  if (const auto* chart = std::get_if<Chart>(&panel.content)) return chart_script(*chart, name, styles);
+  if (const auto* chart = std::get_if<Chart>(&panel.content))
+    return chart_script(*chart, name, styles, layout.across);
   if (const auto* map = std::get_if<HeatMap>(&panel.content))
     return map_script(*map, name, styles, layout, *bar);
   return timeline_script(std::get<Timeline>(panel.content), name, styles);

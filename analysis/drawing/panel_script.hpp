@@ -31,7 +31,8 @@ class Styles {
 
  private:
   const Palette& palette_;
-  std::map<std::string, int> places_;  ///< of plain labels and of bounds, each by first appearance
+  Theme theme_;
+  std::map<std::string, int> places_;  ///< of labels that are no policy's, and of bounds
 };
 
 std::vector<LegendEntry> legend_of(const Panel& panel, const Styles& styles);

@@ -72,17 +72,19 @@ Chart chart_of(const AtBudget& at, const Metric& metric, const std::vector<std::
   std::vector<double> full;
   for (const LoopsAtCut::Item& item : at.loops.items) full.push_back(item.right_full);
   chart.y.line = mean_over(at.shared.items, full);
+  chart.y.line_label = "full cache";
   Series others{.label = "other policies", .weight = Weight::faint, .group = "other policies"};
   for (const std::size_t policy : at.shared.policies) {
     const std::string& label = at.loops.policies[policy].label;
     const Point dot{at.open(policy), at.right(policy), {}, {}};
-    if (const int place = place_in(named, label); place >= 0)
-      chart.series.push_back({.label = label, .points = {dot}, .colour = place});
+    if (place_in(named, label) >= 0)
+      chart.series.push_back({.label = label, .points = {dot}, .policy = label});
     else
       others.points.push_back(dot);
   }
-  std::stable_sort(chart.series.begin(), chart.series.end(),
-                   [](const Series& a, const Series& b) { return a.colour < b.colour; });
+  std::stable_sort(chart.series.begin(), chart.series.end(), [&](const Series& a, const Series& b) {
+    return place_in(named, a.label) < place_in(named, b.label);
+  });
   if (!others.points.empty()) chart.series.insert(chart.series.begin(), std::move(others));
   return chart;
 }

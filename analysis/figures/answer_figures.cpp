@@ -92,7 +92,8 @@ std::vector<Figure> accuracy(const FigureTables& tables, FigureChoice& choice) {
                  " against budget, mean over " + std::to_string(items) + " items" +
                  (choice.workload.empty() ? "" : " of " + choice.workload);
   figure.reading =
-      std::string("Higher is better. A curve is a policy, its band the interval of its mean over items") +
+      std::string(
+          "Higher is better. A curve is a policy, its band or bars the intervals of its mean over items") +
       (right ? "; the dashed line is the full cache. Only workloads that the full cache answers well enough "
                "count."
              : ". Only items that the full cache answers right count.");
@@ -168,9 +169,8 @@ std::vector<Figure> divergence(const FigureTables& tables, FigureChoice& choice)
                 .y = {.label = "answers that still agree", .low = 0, .high = 1, .percent = true}};
     for (const bool shown : {true, false})
       for (const auto& [label, survival] : found[i]) {
-        const int place = place_in(named, label);
-        if ((place >= 0) != shown || !cuts[i].view.policy(label).compared()) continue;
-        Series& series = chart.series.emplace_back(Series{.label = label, .colour = place});
+        if ((place_in(named, label) >= 0) != shown || !cuts[i].view.policy(label).compared()) continue;
+        Series& series = chart.series.emplace_back(Series{.label = label, .policy = label});
         if (!shown) {
           series.group = "other policies";
           series.weight = Weight::faint;

@@ -153,7 +153,7 @@ void add_panels(Figure& figure, const std::vector<Study>& studies, const std::ve
   choice.metric = studies.front().metric->key;
 }
 
-Chart front_chart(const Study& study, const std::vector<std::string>& named) {
+Chart front_chart(const Study& study, const std::vector<std::string>& /*named*/) {
   const std::vector<Spot> front = front_of(study.spots, *study.metric);
   Chart chart{.x = {.label = study.axis, .log = true}, .y = metric_axis(*study.metric)};
   Series line{.label = "front", .weight = Weight::bound, .group = "front: nothing is better in both"};
@@ -172,7 +172,7 @@ Chart front_chart(const Study& study, const std::vector<std::string>& named) {
   chart.series.push_back(std::move(line));
   for (const Spot& spot : front)
     if (auto found = on_front.extract(spot.policy)) {
-      found.mapped().colour = place_in(named, spot.policy);
+      found.mapped().policy = spot.policy;
       chart.series.push_back(std::move(found.mapped()));
     }
   return chart;
@@ -213,8 +213,8 @@ Chart gains_chart(const Study& study, const std::vector<std::string>& named) {
   double most = 0;
   for (const std::string& family : families) {
     Series& series = series_named(chart, family);
-    series.colour = place_in(named, family);
-    if (series.colour < 0) {
+    series.policy = family;
+    if (place_in(named, family) < 0) {
       series.group = "other methods";
       series.weight = Weight::faint;
     }

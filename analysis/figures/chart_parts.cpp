@@ -24,7 +24,7 @@ void add_curves(Chart& chart, const std::map<std::string, Series>& curves,
   for (std::size_t i = 0; i < named.size(); ++i)
     if (const auto found = curves.find(named[i]); found != curves.end()) {
       chart.series.push_back(found->second);
-      chart.series.back().colour = static_cast<int>(i);
+      chart.series.back().policy = named[i];
     }
   for (const auto& [label, series] : curves)
     if (place_in(named, label) < 0) {

@@ -14,8 +14,7 @@ Series& series_named(Chart& chart, const std::string& label);
 /// Points by their x.
 void sort_points(Series& series);
 void sort_points(Chart& chart);
-/// Those of `curves` that are named, in that order, each with the colour of its place; then all others, grey
-/// under one name.
+/// Those of `curves`, by policy, that are named, in that order; then all others, grey under one name.
 void add_curves(Chart& chart, const std::map<std::string, Series>& curves,
                 const std::vector<std::string>& named, const char* others = "other policies");
 /// Where `name` stands in `names`; negative: nowhere.

@@ -50,7 +50,10 @@ class Bars {
     for (const std::size_t row : points_.rows()) {
       if (points_.number(row, "prompt") != prompt) continue;
       if (*spec_.limit != '\0' && !out.x.line)
-        if (const auto limit = points_.number(row, spec_.limit)) out.x.line = *limit * spec_.unit;
+        if (const auto limit = points_.number(row, spec_.limit)) {
+          out.x.line = *limit * spec_.unit;
+          out.x.line_label = memory_text(*out.x.line);
+        }
       for (const CostBars::Bar& bar : spec_.bars) add(out, row, bar);
     }
     return {named ? "prompt " + tokens_text(prompt) : "", std::move(out)};

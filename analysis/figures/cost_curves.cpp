@@ -138,13 +138,16 @@ class Curves {
       if (place_in(shown, name) < 0) continue;
       const auto y = points_.number(row, asked.y);
       const auto limit = *asked.limit == '\0' ? std::nullopt : points_.number(row, asked.limit);
-      if (limit) chart.y.line = *limit * asked.unit;
+      if (limit) {
+        chart.y.line = *limit * asked.unit;
+        chart.y.line_label = memory_text(*chart.y.line);
+      }
       if (!y || (*asked.limit == '\0' && points_.text(row, "fits") == "no")) continue;
       Series& series = series_named(chart, name);
       if (across(row))
         series.weight = Weight::bound;
       else if (name == points_.text(row, "policy") && labels_.size() <= kMostCostCurves)
-        series.colour = points_.colour(row);
+        series.policy = points_.text(row, "policy");
       add(series, row, *y * asked.unit);
     }
     sort_points(chart);

@@ -63,6 +63,10 @@ CostPoints::CostPoints(const Records& costs, const FigureChoice& choice)
   }
 }
 
+std::string memory_text(double gib) {
+  return rounded_text(gib, 1) + " GiB of memory";
+}
+
 std::optional<double> CostPoints::number(std::size_t row, const std::string& key) const {
   return analysis::number(costs_.rows[row][costs_.column(key)]);
 }
@@ -102,10 +106,6 @@ std::string CostPoints::setting(const std::vector<std::string>& apart) const {
                                           : ", ") +
              named(kTraits[i], said_[i].front());
   return out;
-}
-
-int CostPoints::colour(std::size_t row) const {
-  return place_in(policies_, text(row, "policy"));
 }
 
 }  // namespace kvsim::analysis

@@ -11,6 +11,9 @@ namespace kvsim::analysis {
 /// 2^30 bytes, and milliseconds of a second: what figures show.
 inline constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0, kPerMilli = 1e3;
 
+/// "80 GiB of memory".
+std::string memory_text(double gib);
+
 class CostPoints {
  public:
   /// Points that have an estimate, of the policies and the budget chosen. `costs` must outlive this. Throws
@@ -31,8 +34,6 @@ class CostPoints {
   /// "Llama-3-8B on a100-80-sxm, prompt 8,192 tokens, batch 8": what all points share, but for `apart`.
   std::string setting(const std::vector<std::string>& apart) const;
 
-  /// Place of a point's policy among all policies of the table: equal in every figure of it.
-  int colour(std::size_t row) const;
   /// Whether all points of the policy of this one have a size of their own.
   bool own_size(std::size_t row) const { return text(row, "budget").empty(); }
 

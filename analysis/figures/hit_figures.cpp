@@ -50,10 +50,10 @@ class Hits {
   /// Colours for the named, dashes for what there is to reach, grey for others.
   void style(Chart& chart) const {
     for (Series& series : chart.series) {
-      series.colour = place_in(named_, series.label);
+      series.policy = series.label;
       if (series.label == "opt" || series.label == "ceiling")
         series.weight = Weight::bound;
-      else if (series.colour < 0)
+      else if (place_in(named_, series.label) < 0)
         series.weight = Weight::faint, series.label = "others";
     }
     sort_points(chart);

@@ -39,7 +39,7 @@ class QualityCurves {
     read_means(*tables.find("means"), choice);
     if (curves_.empty()) return;
     all_gaps_ = gaps_to_best(tables, metric, choice);
-    add_policies(NamedPolicies(view, leading_metric(tables), choice).labels, choice);
+    add_policies(choice);
     add_bound(choice);
     add_gaps();
     limit_gaps();
@@ -79,7 +79,7 @@ class QualityCurves {
   std::string reading() const {
     std::string out = std::string(metric_.better == Better::lower ? "Lower" : "Higher") +
                       " is better. A curve is a policy" +
-                      (interval_ ? ", its band the interval of its mean over traces" : "");
+                      (interval_ ? ", its band or bars the intervals of its mean over traces" : "");
     if (!bounds_.empty())
       out += std::string("; ") + (bounds_.size() == 1 ? "the dashed line is " : "dashed lines are ");
     out += joined(bounds_, " and ");
@@ -123,12 +123,12 @@ class QualityCurves {
     for (auto& [label, series] : curves_) sort_points(series);
   }
 
-  void add_policies(const std::vector<std::string>& coloured, const FigureChoice& choice) {
+  void add_policies(const FigureChoice& choice) {
     for (const std::string& label : named_.labels) {
       const auto found = curves_.find(label);
       if (found == curves_.end() || !is_compared(label, roles_.at(label))) continue;
       Series series = placed(found->second, choice);
-      series.colour = place_in(coloured, label);  // the same in every figure
+      series.policy = label;
       for (const Point& point : series.points) interval_ = interval_ || (point.low && point.high);
       levels_ = levels_ || view_.policy(label).stores_all;
       means_.series.push_back(std::move(series));

@@ -274,11 +274,10 @@ NamedPolicies::NamedPolicies(const ResultsView& view, const Metric& metric, cons
 }
 
 std::string NamedPolicies::remark() const {
-  if (others == 0) return "";
-  if (chosen) return "Grey: the " + std::to_string(others) + " other policies.";
+  if (others == 0 || chosen) return grey_remark(others);
   return "Named are the five that come nearest to the best, on average over their budgets, and well-known "
-         "ones; grey are the " +
-         std::to_string(others) + " others.";
+         "ones. " +
+         grey_remark(others);
 }
 
 std::vector<std::string> names_in_turns(const std::vector<std::vector<std::string>>& wanted) {

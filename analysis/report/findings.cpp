@@ -14,14 +14,6 @@ void append(Findings& all, Findings more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-const Metric& attention_loss() {
-  return metric("attention_loss");
-}
-
-bool is_evidence(const Metric& metric) {
-  return std::string_view(metric.key) == "evidence_loss";
-}
-
 /// In the order of the rules: a finding that every cut has is one, others name the cut.
 Findings told_once(const std::vector<Findings>& by_cut, const std::vector<Evidence>& cuts) {
   Findings out;
@@ -45,27 +37,6 @@ Findings told_once(const std::vector<Findings>& by_cut, const std::vector<Eviden
 }
 
 }  // namespace
-
-Findings what_policies_do(const Evidence& evidence, const PriceList& prices) {
-  const Metric* metric = evidence.leading_metric();
-  if (metric == nullptr) return {};
-  Findings all = best_policies(evidence, *metric, prices);
-  if (is_evidence(*metric)) append(all, best_policies(evidence, attention_loss(), prices));
-  append(all, sufficient_budget(evidence));
-  append(all, room_left(evidence, is_evidence(*metric) ? attention_loss() : *metric));
-  append(all, stability(evidence, *metric));
-  append(all, workloads_apart(evidence, *metric));
-  append(all, against_baselines(evidence, *metric));
-  return all;
-}
-
-Findings what_cuts_do(const std::vector<Evidence>& cuts) {
-  const Metric* metric = cuts.empty() ? nullptr : cuts.front().leading_metric();
-  if (metric == nullptr) return {};
-  Findings all = orders_between_cuts(cuts, *metric);
-  if (is_evidence(*metric)) append(all, orders_between_cuts(cuts, attention_loss()));
-  return all;
-}
 
 Findings what_limits(const std::vector<Evidence>& cuts, const Records& results, const Records& skipped) {
   std::vector<Findings> by_cut;

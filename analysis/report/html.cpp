@@ -51,20 +51,17 @@ std::string html_escaped(std::string_view text) {
   return out;
 }
 
-std::string data_address(std::string_view type, std::string_view content) {
-  constexpr std::string_view kKept = " -_.~!*();:@=+$,/?";  // and letters and digits
-  constexpr std::string_view kHex = "0123456789ABCDEF";
-  std::string out = "data:" + std::string(type) + ",";
-  out.reserve(out.size() + content.size() * 5 / 4);
-  for (const char c : content) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    if (plain || kKept.find(c) != std::string_view::npos) {
-      out += c;
-    } else {
-      const auto byte = static_cast<unsigned char>(c);
-      out += {'%', kHex[byte >> 4], kHex[byte & 15]};
-    }
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    std::uint32_t bits = 0;
+    for (std::size_t i = at; i < at + 3; ++i)
+      bits = bits << 8 | (i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0U);
+    for (int shift = 18; shift >= 0; shift -= 6) out += kDigits[bits >> shift & 63];
   }
+  for (std::size_t i = 0; i < (3 - bytes.size() % 3) % 3; ++i) out[out.size() - 1 - i] = '=';
   return out;
 }
 

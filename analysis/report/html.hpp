@@ -11,8 +11,7 @@ namespace kvsim::analysis {
 /// character of HTML (controls, bytes that are not UTF-8) as U+FFFD.
 std::string html_escaped(std::string_view text);
 
-/// `content` as a data: address of the given type, percent-encoded: shorter than base64 for drawings.
-std::string data_address(std::string_view type, std::string_view content);
+std::string base64(std::string_view bytes);
 
 /// "'sha256-...'": the script or style `content`, as a Content-Security-Policy allows it and no other.
 std::string allowed_content(std::string_view content);
@@ -45,6 +44,8 @@ class Html {
   void text(std::string_view text) { out_ += html_escaped(text); }
   /// Words in `backquotes` become code.
   void prose(std::string_view text);
+  /// An element that a script fills.
+  void empty_element(std::string_view name, const Attributes& attributes) { leaf(name, "", attributes); }
   /// For text of our own that is HTML, a style sheet or a script.
   void verbatim(std::string_view text) { out_ += text; }
   void new_line() { out_ += '\n'; }

@@ -9,12 +9,9 @@
 #include "analysis/report/report_page.hpp"
 #include "analysis/results/cuts.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
 
 namespace kvsim::analysis {
 namespace {
-
-constexpr std::uint64_t kMostDrawingBytes = 1ULL << 28;  // of a drawing
 
 /// Draws figures into a folder until gnuplot turns out to be missing; from then on only their numbers and
 /// scripts are written.
@@ -28,32 +25,19 @@ class Drawings {
     std::filesystem::create_directories(folder_, failed);
     if (failed) input_error("cannot be made: " + failed.message(), folder_);
     if (std::find(formats_.begin(), formats_.end(), Output::svg) == formats_.end())
-      formats_.push_back(Output::svg);  // the page shows them
+      formats_.push_back(Output::svg);
   }
 
-  DrawnFigure drawn(Figure figure, const char* table) {
-    DrawnFigure out{std::move(figure), {}, {}, table};
+  void draw(const Figure& figure) {
     if (missing_.empty()) {
       try {
-        draw_figure(out.figure, folder_, formats_);
+        return draw_figure(figure, folder_, formats_);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::usage) throw;
         missing_ = error.what();
       }
     }
-    if (!missing_.empty()) {
-      draw_figure(out.figure, folder_, {}, {});
-      return out;
-    }
-    const std::string stem = folder_ + '/' + out.figure.name;
-    out.drawing = {read_file(stem + ".svg", kMostDrawingBytes),
-                   read_file(stem + ".dark.svg", kMostDrawingBytes)};
-    if (out.figure.width == Width::column) return out;
-    Figure narrow = out.figure;
-    narrow.width = Width::column;
-    out.narrow = {drawing_of(narrow, Theme::light, Output::svg),
-                  drawing_of(narrow, Theme::dark, Output::svg)};
-    return out;
+    draw_figure(figure, folder_, {}, {});
   }
 
   /// Why nothing was drawn; empty: everything was.
@@ -65,18 +49,24 @@ class Drawings {
   std::string missing_;
 };
 
-void add_figures(ReportContent& content, Drawings& drawings, const Progress& progress) {
+void add_figures(ReportContent& content, Drawings& drawings, Progress& progress) {
   // Lent for as long as figures are made: results can be large.
   FigureTables tables;
   tables.results = std::move(content.study.results);
   tables.tables = std::move(content.study.tables);
   const auto add = [&](const FigureKind& kind, const FigureTables& from, const std::string& cut) {
+    progress.advance();
     for (Figure& figure : figures_of(kind, from, {.cut = cut})) {
       progress.check();
-      content.figures.push_back(drawings.drawn(std::move(figure), kind.table));
+      drawings.draw(figure);
+      content.figures.push_back(std::move(figure));
     }
   };
   const std::vector<std::string> cuts = cuts_of(tables.results);
+  const auto of_cuts =
+      std::count_if(figure_kinds().begin(), figure_kinds().end(),
+                    [](const FigureKind& kind) { return !kind.compares_cuts && *kind.table == '\0'; });
+  progress.total = figure_kinds().size() + (std::max<std::size_t>(cuts.size(), 1) - 1) * of_cuts;
   for (const FigureKind& kind : figure_kinds())
     if (kind.compares_cuts) add(kind, tables, "");
   for (const std::string& cut : cuts) {
@@ -93,7 +83,7 @@ void add_figures(ReportContent& content, Drawings& drawings, const Progress& pro
 
 }  // namespace
 
-std::string write_report(const std::string& folder, const ReportOptions& options, const Progress& progress) {
+std::string write_report(const std::string& folder, const ReportOptions& options, Progress& progress) {
   ReportContent content{read_reported_study(folder, options.study)};
   if (!options.title.empty()) content.study.title = options.title;
   Drawings drawings(folder + "/figures", options.formats);

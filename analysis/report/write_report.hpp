@@ -18,6 +18,6 @@ struct ReportOptions {
 /// returns the page. Without gnuplot the page says so and has no figures. The same folder gives the same
 /// bytes. Throws Error(usage) when `folder` is not that of a study, Error(input) when a file is damaged or
 /// cannot be written, Error(interrupted) between figures.
-std::string write_report(const std::string& folder, const ReportOptions& options, const Progress& progress);
+std::string write_report(const std::string& folder, const ReportOptions& options, Progress& progress);
 
 }  // namespace kvsim::analysis

@@ -101,7 +101,7 @@ StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progres
   try {
     const std::vector<StudiedTrace> traces = run_tasks(plan, folder, options, progress, note);
     progress.check();
-    progress.begin_part(0, 0);
+    progress.begin_part(0, 1);
     if (options.finishing) options.finishing();
     return {traces, finish_study(plan, folder, effective, traces, progress)};
   } catch (const Error& error) {

@@ -82,6 +82,9 @@ const StudyTrace* trace_to_try(const StudyPlan& plan) {
   return found;
 }
 
+/// About what tasks take of the work on one trace; the rest are tables and report.
+constexpr double kTasks = 0.8;
+
 StudyEstimate estimate_study(const StudyPlan& plan, const StudyTrace& trace, unsigned threads,
                              Progress& progress, const NoteListener& note) {
   const TemporaryFolder temporary;
@@ -95,12 +98,13 @@ StudyEstimate estimate_study(const StudyPlan& plan, const StudyTrace& trace, uns
   const double work = missing_work(sample);
   const auto begin = std::chrono::steady_clock::now();
   TaskRunner runner(sample, folder, threads, 0, note);
-  const std::vector<StudiedTrace> traces = runner.run(progress);
+  const std::vector<StudiedTrace> traces = runner.run(progress, kTasks);
   StudyEstimate out;
   const auto ran = std::chrono::steady_clock::now();
   out.tried_seconds = std::chrono::duration<double>(ran - begin).count();
   const StudiedTrace& studied = traces[0];
   if (!studied.problem.empty()) input_error(studied.problem);
+  progress.begin_part(kTasks, 1 - kTasks);
   finish_study(sample, folder, effective_study(sample, sample.folder), traces, progress);
   out.finishing_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - ran).count();
   out.seconds = out.tried_seconds * missing_work(plan) / work + out.finishing_seconds;

@@ -277,12 +277,12 @@ void TaskRunner::close(const StudyTrace& trace, const StudiedTrace& studied) {
   if (failed) input_error("cannot be removed: " + failed.message(), trace.path);
 }
 
-std::vector<StudiedTrace> TaskRunner::run(Progress& progress) {
+std::vector<StudiedTrace> TaskRunner::run(Progress& progress, double share) {
   std::vector<StudiedTrace> out;
   const double all = missing_work(plan_);
   double begun = 0;
   const auto begin_part = [&](double work) {
-    if (all > 0) progress.begin_part(begun / all, work / all);
+    if (all > 0) progress.begin_part(share * begun / all, share * work / all);
     begun += work;
     progress.check();
   };

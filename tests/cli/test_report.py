@@ -77,12 +77,12 @@ class Report(CommandTest):
         for tag, attributes in page.elements:
             for key in ("src", "href", "srcset", "action", "poster", "data"):
                 if key in attributes:
-                    self.assertRegex(attributes[key], r"^(#|data:image/svg\+xml,)", f"{tag} {key}")
+                    self.assertRegex(attributes[key], r"^#", f"{tag} {key}")
         for style in re.findall(r"<style>(.*?)</style>|style=\"(.*?)\"", text, re.DOTALL):
             self.assertNotRegex("".join(style), r"url\(|@import")
         script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1]
-        self.assertNotRegex(script, r"fetch|XMLHttpRequest|import|https?:|innerHTML|eval")
-        self.assertLess(len(text), 5 << 20)
+        self.assertNotRegex(script.replace("http://www.w3.org/2000/svg", ""), r"fetch|XMLHttpRequest|import|https?:|innerHTML|eval")
+        self.assertLess(len(text), 3 << 20)
         self.assertNotIn(str(self.folder), text)
 
     def test_only_its_own_script_and_style_run(self):
@@ -93,8 +93,7 @@ class Report(CommandTest):
             content, = re.findall(rf"<{kind}>(.*?)</{kind}>", self.page, re.DOTALL)
             digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
             self.assertEqual(rules[f"{kind}-src"], f"'sha256-{digest}'")
-        self.assertEqual((rules["default-src"], rules["img-src"], rules["base-uri"], rules["form-action"]),
-                         ("'none'", "data:", "'none'", "'none'"))
+        self.assertEqual((rules["default-src"], rules["base-uri"], rules["form-action"]), ("'none'",) * 3)
         # It stands before what it is about, and the page has nothing that it would forbid.
         self.assertLess(self.page.index("Content-Security-Policy"), min(self.page.index("<style"), self.page.index("<title")))
         for tag, attributes in page.elements:
@@ -109,32 +108,21 @@ class Report(CommandTest):
         self.assertEqual(len(ids), len(set(ids)))
         for link in page.all("a"):
             self.assertIn(link["href"][1:], ids)
-        for image in page.all("img"):
-            self.assertGreater(len(image["alt"]), 10)
         tables = [t for t in page.all("table") if t.get("class") == "sortable"]
-        self.assertGreater(len(tables), 3)
+        self.assertGreater(len(tables), 1)
         columns = [t for t in page.all("th") if t.get("scope") == "col"]
         buttons = [b for b in page.all("button") if "id" not in b]
         self.assertEqual(len(columns), len(buttons))
-        # Findings come before all long sections.
-        sections = [attributes["id"] for attributes in page.all("section")]
-        self.assertEqual(sections[0], "findings")
+        # All but the first screen is folded.
+        self.assertEqual([attributes["id"] for attributes in page.all("section")], ["first"])
+        self.assertFalse([details for details in page.all("details") if "open" in details])
         self.assertIn("A <b>study</b> & its \"title\"", page.text)
 
     def test_every_figure_is_in_the_page(self):
         page = Page(self.ok("report", "made", "-o", "-", "--figures", "pdf"))
         names = sorted(path.stem for path in (self.folder / "made/figures").glob("*.gp"))
         self.assertGreater(len(names), 5)
-        self.assertEqual(sorted(f["id"] for f in page.all("figure")), [f"figure-{name}" for name in names])
-        # What is a page wide is there a second time, one column wide, for narrow screens.
-        scripts = [(self.folder / "made/figures" / f"{name}.gp").read_text() for name in names]
-        wide = [script for script in scripts if "set terminal svg size 493," in script]
-        self.assertGreater(len(wide), 5)
-        for kind in "wide", "narrow":
-            self.assertEqual(len([div for div in page.all("div") if div.get("class") == f"drawing {kind}"]), len(wide))
-        for theme in "light", "dark":
-            shown = [image for image in page.all("img") if image["class"] == theme]
-            self.assertEqual(len(shown), len(names) + len(wide))
+        self.assertEqual(sorted(f["id"] for f in page.all("details") if f.get("class") == "figure"), [f"figure-{name}" for name in names])
         for name in names:
             for end in ".csv", ".gp", ".svg", ".dark.svg", ".pdf", ".dark.pdf":
                 self.assertTrue((self.folder / "made/figures" / (name + end)).exists(), name + end)
@@ -144,18 +132,11 @@ class Report(CommandTest):
         done = self.kvsim("report", "made", "-o", "-", env={**os.environ, "PATH": "/nonexistent"})
         self.assertEqual(done.returncode, 0, done.stderr)
         page = Page(done.stdout)
-        self.assertIn("Not drawn: gnuplot is not installed", page.text)
-        self.assertEqual(page.all("img"), [])
-        self.assertGreater(len(page.all("figure")), 5)
+        self.assertIn("were not drawn: gnuplot is not installed", page.text)
+        self.assertGreater(len([f for f in page.all("details") if f.get("class") == "figure"]), 5)
 
-    def test_findings_fit_the_tables(self):
+    def test_what_limits_it(self):
         text = Page(self.page).text
-        means = [row for row in self.table("means") if row["metric"] == "attention_loss" and row["workload"] == "all"]
-        ranked = {(row["budget"], row["params"]) for row in self.table("ranks")}
-        for budget in ("10%", "25%", "50%"):
-            rows = [row for row in means if row["budget"] == budget and (budget, row["params"]) in ranked]
-            best = min(rows, key=lambda row: float(row["mean"]))
-            self.assertRegex(text, rf"{budget}: {re.escape(best['policy'])}[^.]*, {100 * float(best['mean']):.1f}% \(")
         self.assertIn("One group of policies gave identical results everywhere", text)
         self.assertIn("window and streaming_llm.", text)
         self.assertIn("needs the output projection", text)
@@ -194,8 +175,6 @@ class Report(CommandTest):
             self.ok("study", "small.json", "-o", name, "--quiet")
             text = Page(self.ok("report", name, "-o", "-")).text
             self.assertIn("A single trace is an anecdote", text)
-            self.assertNotIn("distinguishable from the next", text)
-            self.assertIn("the lowest attention loss belongs to tova at 25%", text)
 
     def test_title_and_refusals(self):
         self.assertIn("<h1>Mine &lt;&amp;</h1>", self.ok("report", "made", "-o", "-", "--title", "Mine <&"))

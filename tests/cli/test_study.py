@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Tests kvsim study: a folder of results that a kill does not damage, and the fields of a study file."""
+import base64
 import csv
 import gzip
 import json
+import re
 import resource
 import shutil
 import signal
@@ -177,8 +179,7 @@ class Prices(StudyTest):
             self.assertEqual({row["policy"], row["other"]}, {"h2o", "keydiff"})
         page = (self.folder / "d/report.html").read_text()
         self.assertIn("prompt of 131072 tokens", page)
-        self.assertIn("which flash attention does not keep", page)
-        self.assertIn("do not fit its memory", page)
+        self.assertIn("does not fit", page)
         self.assertIn("| h2o |", self.ok("export", "d", "--table", "winners", "--format", "md"))
         shown = self.ok("export", "d", "--table", "winners")
         self.assertIn("its price: llama-3.1-8b on a100-80-sxm, one sequence with a prompt of 131072 tokens", shown)
@@ -345,8 +346,7 @@ class Cuts(StudyTest):
         self.assertEqual([means[key] for key in (("attention_loss", "prompt"), ("attention_loss", "question"),
                                                  ("evidence_loss", "prompt"), ("evidence_loss", "question"))], ["4", "2", "2", "2"])
         page = (self.folder / "d/report.html").read_text()
-        for text in ("Cut prompt: question known to the policy", "Cut question: question not known to the policy",
-                     "What the cut changes", 'id="figure-cuts"', 'id="figure-quality-evidence-loss-cut-question"'):
+        for text in ("Cut prompt: question known to the policy", "Cut question: question not known to the policy", 'id="figure-cuts"', 'id="figure-quality-evidence-loss-cut-question"'):
             self.assertIn(text, page)
 
     def test_a_cut_that_a_trace_does_not_have_is_a_line(self):
@@ -434,7 +434,7 @@ class ClosedLoop(StudyTest):
         self.assertEqual((self.folder / "alone/tables/answers.csv").read_bytes(), (self.folder / "d/tables/answers.csv").read_bytes())
         self.assertEqual(self.table("alone/results.csv"), [])
         page = (self.folder / "alone/report.html").read_text()
-        for text in "Answers; cut prompt", "Nothing was replayed.", 'id="figure-accuracy"', 'id="figure-divergence"':
+        for text in "Nothing was replayed.", 'id="figure-accuracy"', 'id="figure-divergence"':
             self.assertIn(text, page)
         # The other loop is taken up later, and nothing is answered again.
         task, = (self.folder / "alone/tasks").glob("*-0.answers-*.cut-prompt.seed-0")
@@ -450,10 +450,11 @@ class ClosedLoop(StudyTest):
         self.closed(loops=["open", "closed"], report=True)
         self.ok(*self.study())
         page = (self.folder / "d/report.html").read_text()
-        places = [page.index(text) for text in ("Answers; cut prompt", "Answers; cut question", "Recorded runs; cut prompt",
-                                                'id="answers"', 'id="figure-accuracy"', 'id="studied"', 'id="figures"')]
-        self.assertEqual(places, sorted(places))
-        self.assertIn("what was left", page)
+        data = json.loads(gzip.decompress(base64.b64decode(re.search(r'id="data">([^<]*)<', page)[1])))
+        self.assertEqual([each["key"] for each in data["cuts"]], ["prompt", "question"])
+        deciding = {metric for _, _, metric, _ in data["verdicts"]}
+        self.assertTrue(deciding and deciding <= {"right", "kept", "kl"}, deciding)
+        self.assertIn('id="figure-accuracy"', page)
         shown = list(csv.DictReader(self.ok("plot", "accuracy", "d", "--format", "csv").splitlines()))
         means = self.table("d/tables/means.csv")
         for row in shown:

@@ -38,7 +38,8 @@ void run_report(ReportOptions& options) {
     output.emplace(options.output, options.overwrite);
   else if (std::filesystem::is_directory(options.folder))
     output.emplace(options.folder + "/report.html", options.overwrite);
-  const std::string page = analysis::write_report(options.folder, options.report, Progress{});
+  Progress progress;
+  const std::string page = analysis::write_report(options.folder, options.report, progress);
   output->commit(page);
 }
 

@@ -88,7 +88,7 @@ TEST_CASE("Curves over context end where memory does, but for that of memory") {
   CHECK(memory.y.line == 80.0);
   // A policy alone keeps its colour.
   const Figure alone = only("cost-context", tables(), {.policies = {"snapkv"}});
-  CHECK(std::get<Chart>(alone.panels[0].content).series[0].colour == 1);
+  CHECK(std::get<Chart>(alone.panels[0].content).series[0].policy == "snapkv");
 }
 
 TEST_CASE("Many curves stand in rows of panels and further figures; each says what the others show") {

@@ -82,8 +82,7 @@ TEST_CASE("drift: a panel per cut, one colour per policy; a choice leaves the ot
   REQUIRE(both.panels.size() == 2);
   CHECK(both.panels[1].title == "question not known, 1 item");
   for (std::size_t panel = 0; panel < 2; ++panel)
-    for (const Series& series : chart(both, panel).series)
-      CHECK(series.colour == (series.label == "a" ? 0 : 1));
+    for (const Series& series : chart(both, panel).series) CHECK(series.policy == series.label);
   const Figure one = figure_kind("drift").build(tables, {.cut = "question", .policies = {"b"}}).at(0);
   REQUIRE(one.panels.size() == 1);
   CHECK((chart(one).series[0].label == "b" && chart(one).series[1].weight == Weight::faint));

@@ -6,8 +6,10 @@
 #include "analysis/drawing/axis_scale.hpp"
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/drawing/gnuplot_script.hpp"
+#include "analysis/drawing/policy_style.hpp"
 #include "analysis/drawing/script_text.hpp"
 #include "analysis/drawing/svg_text.hpp"
+#include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis::test_gnuplot_script {
@@ -207,6 +209,37 @@ TEST_CASE("a range is never empty, and a log axis never meets zero") {
   CHECK(number_scale({}, {0.1, 1}, 5, true).low == 0);
   CHECK(number_scale({}, {0.9, 1}, 5, true).low > 0.8);
   CHECK(number_scale({}, {0, 1}, 5, true).low < 0);
+}
+
+TEST_CASE("a policy's colour and mark follow from its name, and tell the known ones apart without colour") {
+  std::vector<std::pair<std::string, PolicyStyle>> all;
+  for (const kvsim::policy::PolicySpec& spec : kvsim::policy::builtin().policies())
+    if (spec.kind == kvsim::policy::Kind::eviction) {
+      const std::string& name = spec.name;
+      const PolicyStyle style = policy_style(name);
+      CAPTURE(name);
+      CHECK_FALSE(style.open);
+      for (const Theme theme : {Theme::light, Theme::dark}) {
+        CHECK(contrast(style.colour(theme), palette_of(theme).paper) >= 3);
+        for (const auto& [other, known] : all) {
+          CAPTURE(other);
+          const bool apart = known.shape != style.shape || known.dashed != style.dashed ||
+                             contrast(known.colour(theme), style.colour(theme)) >= 1.3;
+          CHECK(apart);
+        }
+      }
+      all.emplace_back(name, style);
+    }
+  CHECK(all.size() >= 33);
+  // More in the label keeps the hue's family and opens the mark; full+X looks like X with more in its label.
+  for (const char* more : {"keydiff+adakv", "keydiff(sinks=4)", "keydiff.kvpress"}) {
+    CHECK(policy_style(more).open);
+    CHECK(policy_style(more).colours != policy_style("tova").colours);
+  }
+  CHECK(policy_style("full+quest").colours == policy_style("quest").colours);
+  // Names that nobody knows: the same on every machine.
+  CHECK(policy_style("my own").colours == policy_style("my own").colours);
+  CHECK(policy_style("my own").shape < kShapes);
 }
 
 TEST_CASE("every colour of a theme stands out from its paper") {

@@ -221,7 +221,7 @@ TEST_CASE("recall: a curve per method, its settings of read= in order of what th
   CHECK(places(series_of(tokens, "full+quest(page=16)")) == Places{{5, 0.6}, {20, 0.8}});
   CHECK(places(series_of(bytes, "full+quest(page=16)")) == Places{{9, 0.6}, {24, 0.8}});
   CHECK(places(series_of(bytes, "full+quest(page=4)")) == Places{{40, 0.9}});
-  CHECK(series_of(tokens, "full+quest(page=4)").colour == series_of(bytes, "full+quest(page=4)").colour);
+  CHECK(series_of(tokens, "full+quest(page=4)").policy == series_of(bytes, "full+quest(page=4)").policy);
   CHECK(tokens.y.percent);
 
   const Figure losses = only("recall", tables_of(rows), {.metric = "attention_loss"});

@@ -218,7 +218,7 @@ TEST_CASE(
   const Chart& gaps = std::get<Chart>(figure.panels[1].content);
   CHECK(*gaps.y.high == Approx(0.02));
   CHECK(series_of(gaps, "random").points[0].y == Approx(0.061));
-  CHECK(series_of(gaps, "p1").colour == series_of(chart_of(figure), "p1").colour);
+  CHECK(series_of(gaps, "p1").policy == "p1");
   CHECK_THAT(figure.remark,
              Contains("more than three times") && Contains("beyond it lie, at some budget, random, p3."));
   CHECK(only("quality", study(0.061), {.gap = true}).panels.size() == 1);
@@ -241,7 +241,8 @@ TEST_CASE("quality: beyond eight policies the five nearest to the best and known
     (series.weight == Weight::plain ? named : others).push_back(series.label);
   CHECK(named == std::vector<std::string>{"p0", "p1", "p2", "p3", "p4", "random"});
   CHECK(others == std::vector<std::string>{"p5", "p6", "p7"});
-  CHECK_THAT(figure.remark, Contains("3 others") && Contains("One budget, so points and no lines"));
+  CHECK_THAT(figure.remark,
+             Contains("Grey: the 3 other policies.") && Contains("One budget, so points and no lines"));
 
   const Figure chosen = only("quality", tables, {.policies = {"p6"}});
   CHECK(chart_of(chosen).series[0].label == "p6");
@@ -297,7 +298,7 @@ TEST_CASE("a figure shows one cut and names it; the cuts figure shows all side b
              &right = std::get<Chart>(both.panels[1].content);
   CHECK(series_of(left, "tova").points[0].y == 0.21);
   CHECK(series_of(right, "tova").points[0].y == 0.5 - 0.21);
-  CHECK(series_of(left, "tova").colour == series_of(right, "tova").colour);
+  CHECK(series_of(left, "tova").policy == series_of(right, "tova").policy);
   CHECK((left.y.low == right.y.low && left.y.high == right.y.high));
   CHECK(figures_of(figure_kind("cuts"), small_tables(), {}).empty());
 }

@@ -13,12 +13,7 @@ namespace kvsim::analysis::test_winners {
 namespace {
 
 using Catch::Matchers::Contains;
-using Catch::Matchers::EndsWith;
 using Catch::Matchers::Equals;
-
-const Metric& loss() {
-  return metric("attention_loss");
-}
 
 /// Prices by hand: `a` reads the whole prompt and needs 3 GiB at 10 %, `b` needs 1, the full cache 2.
 Records priced(bool with_machine) {
@@ -55,35 +50,6 @@ const policy::Composition& policy_named(const char* text) {
 }
 
 }  // namespace
-
-TEST_CASE("A winner that reads the whole prompt's attention is told with it, with or without a machine") {
-  const SmallStudy study = duel();
-  const std::string known = best_policies(study.evidence(), loss(), PriceList(priced(false))).front().text;
-  CHECK_THAT(known,
-             EndsWith("The best is distinguishable from the next. Price: `a` reads the attention rows of the "
-                      "whole prompt, which flash attention does not keep: the score matrix must go through "
-                      "memory, or be computed twice."));
-  CHECK_THAT(best_policies(study.evidence(), loss()).front().text, !Contains("Price"));
-  SmallStudy other;
-  other.duel("b", 0.10, "a", 0.15, -0.07, -0.03, 6);
-  CHECK_THAT(best_policies(other.evidence(), loss(), PriceList(priced(false))).front().text,
-             !Contains("Price"));
-}
-
-TEST_CASE("Prices stand beside the winner: its own, that of the next and that of the full cache") {
-  const SmallStudy study = duel();
-  const Finding found = best_policies(study.evidence(), loss(), PriceList(priced(true))).front();
-  CHECK_THAT(found.text,
-             EndsWith(" Prices are for serving `m` on `gpu`, one sequence with a prompt of 4000 tokens and "
-                      "256 generated ones. These do not fit its memory: `a` at 10% (3 GiB); the full cache "
-                      "takes 2 GiB."));
-  CHECK_THAT(
-      found.details.front(),
-      EndsWith(" Price of `a`: 3 GiB at most, which does not fit, cache 1 MiB, first token after 1.5 s, each "
-               "further one 20 ms. The next, `b`: 1 GiB at most, cache 1 MiB, first token after 1.5 s, each "
-               "further one 20 ms. The full cache: 2 GiB at most, cache 1 MiB, first token after 1.5 s, each "
-               "further one 20 ms."));
-}
 
 TEST_CASE("The table of winners: who, how sure, what it costs") {
   SmallStudy study = duel();

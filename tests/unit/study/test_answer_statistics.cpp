@@ -4,7 +4,7 @@
 #include "analysis/figures/figure_kind.hpp"
 #include "analysis/loop/answer_rows.hpp"
 #include "analysis/report/answer_findings.hpp"
-#include "analysis/report/answer_tables.hpp"
+#include "analysis/report/evidence.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
@@ -81,23 +81,6 @@ Statistics statistics(const Records& answers, double least_full) {
   return statistics_of(comparable_answers(answers, kRoles, least_full), lengths, {.resamples = 100}, metrics);
 }
 
-/// Rows of a replay on the same items: `cheap` loses less attention.
-Records replayed(const Records& answers) {
-  std::vector<Row> rows;
-  for (const std::string& item : distinct(answers, "item"))
-    for (const char* policy : {"good", "cheap"}) {
-      Row& row = rows.emplace_back();
-      row.trace = item;
-      row.policy = policy;
-      row.params = std::string(policy) + "()";
-      row.budget = "10%";
-      row.budget_tokens = 10;
-      row.cut = "prompt";
-      row.set("attention_loss", std::string(policy) == "good" ? 0.4 : item == "h0" ? 0.9 : 0.2);
-    }
-  return records_of(rows);
-}
-
 }  // namespace
 
 TEST_CASE("answers: what the full cache answers is counted by item, workload and cut") {
@@ -135,36 +118,6 @@ TEST_CASE("answers: means, differences and ranks are those of the ranked workloa
   CHECK(ranked_answers(two_workloads(), {}).rows.empty());
 }
 
-TEST_CASE("answers: the report says where attention loss picks another policy, on the ranked items") {
-  const Records answers = two_workloads(), results = replayed(answers);
-  const Statistics made = statistics(answers, 0.9);
-  const Evidence evidence("prompt", made.means, made.differences, made.ranks, results);
-  const AnswerEvidence at(evidence, answers, made.means, results);
-  REQUIRE(at.metric() == &answer_metric("right"));
-  REQUIRE(at.compared("10%") == 2);
-  CHECK(at.policies("10%")[0].leading.policy == "good");
-  // Of h0, which ranks nothing, `cheap` loses most: with it, its mean would be larger.
-  CHECK(*at.policies("10%")[1].open[0] == Approx(0.2));
-  CHECK(*at.policies("10%")[1].kl == Approx(0.5));
-  CHECK_FALSE(at.policies("10%")[1].open[1]);
-  const Findings found = picked_by_loss(at);
-  REQUIRE(found.size() == 1);
-  CHECK(found[0].text == "Attention loss alone would have picked another policy than accuracy at 10%.");
-  REQUIRE(found[0].details.size() == 1);
-  CHECK_THAT(
-      found[0].details[0],
-      Contains("10%: the least attention is lost by `cheap`, 20.0%; its accuracy is 33.3% (") &&
-          Contains("`good` has 100.0% (100.0% to 100.0%) and loses 40.0% of attention. The pick has 66.7 "
-                   "points less"));
-  const SortableTable table = answers_beside_losses(at, "10%");
-  REQUIRE(table.rows.size() == 2);
-  CHECK(table.columns.size() == 5);  // policy, accuracy, kept, KL, attention loss
-  CHECK(table.rows[0][1].marked);
-  // Of the three keys and h0, which the full cache answers too, `cheap` answers one key and h0.
-  CHECK(table.rows[1][2].shown == "50.0%");
-  CHECK(table.rows[1][3].shown == "0.5000");
-}
-
 TEST_CASE("answers: a workload that ranks no policy is told with its accuracy") {
   const Findings found = failed_workloads(full_answers(two_workloads()), 0.9);
   REQUIRE(found.size() == 1);
@@ -179,11 +132,11 @@ TEST_CASE("answers: where no item is ranked, policies are compared by KL") {
   const Records answers = two_workloads();
   const Statistics made = statistics(answers, 1.0 + 1e-9);
   const Evidence evidence("prompt", made.means, made.differences, made.ranks, {});
-  const AnswerEvidence at(evidence, answers, made.means, {});
-  REQUIRE(at.metric() == &answer_metric("kl"));
-  CHECK(at.policies("10%")[0].leading.policy == "good");
-  CHECK(at.policies("10%")[0].leading.traces == 5);
-  CHECK(picked_by_loss(at).empty());
+  CHECK_FALSE((evidence.decides("right") || evidence.decides("kept")));
+  CHECK(evidence.decides("kl"));
+  const std::vector<PolicyMean> order = contest(evidence, {"kl", kAllWorkloads, "10%"}, answer_metric("kl"));
+  CHECK(order.at(0).policy == "good");
+  CHECK(order.at(0).traces == 5);
 }
 
 TEST_CASE("answers: a workload that the full cache fails is compared by what is kept, from enough on") {
@@ -203,9 +156,8 @@ TEST_CASE("answers: a workload that the full cache fails is compared by what is 
     const Records answers = made_of(answered);
     const Statistics made = statistics(answers, 0.9);
     const Evidence evidence("prompt", made.means, made.differences, made.ranks, {});
-    const AnswerEvidence at(evidence, answers, made.means, {});
     const bool enough = answered == kLeastAnswered;
-    REQUIRE(at.metric() == &answer_metric(enough ? "kept" : "kl"));
+    REQUIRE(evidence.decides("kept") == enough);
     FigureTables tables;
     tables.tables["means"] = made.means;
     tables.tables["answers"] = answers;
@@ -216,10 +168,12 @@ TEST_CASE("answers: a workload that the full cache fails is compared by what is 
               .details.at(0)
               .ends_with(enough ? "accuracy kept is over those." : "50.0%."));
     if (!enough) continue;
-    CHECK(at.policies("10%")[0].leading.policy == "good");
-    CHECK(at.policies("10%")[0].leading.mean == 0.5);
-    CHECK(at.policies("10%")[1].leading.mean == 0.25);
-    CHECK(at.policies("10%")[0].leading.traces == kLeastAnswered);
+    const std::vector<PolicyMean> order =
+        contest(evidence, {"kept", kAllWorkloads, "10%"}, answer_metric("kept"));
+    CHECK(order.at(0).policy == "good");
+    CHECK(order.at(0).mean == 0.5);
+    CHECK(order.at(1).mean == 0.25);
+    CHECK(order.at(0).traces == kLeastAnswered);
     CHECK(std::get<Chart>(drawn[0].panels.at(0).content).series.at(0).points.at(0).y == 0.5);
   }
 }

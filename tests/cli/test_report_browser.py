@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""The page of kvsim report in headless Chromium: every control is moved, what it shows is read back and compared with the tables of the
+study, and every point of a live figure with the data that gnuplot draws."""
+import csv
+import gzip
+import json
+import re
+import unittest
+
+import browser
+import kvsim_command
+from kvsim_command import CommandTest
+
+
+class Report(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if browser.CHROMIUM is None:
+            raise unittest.SkipTest("chromium is not installed")
+        for i in range(6):
+            cls.make_trace(f"t{i}.h5", 80, 8, "--seed", 40 + i)
+        (cls.folder / "study.json").write_text(json.dumps({
+            "traces": [{"files": "t[0-2].h5", "workload": "alpha"}, {"files": "t[3-5].h5", "workload": "<b>beta"}],
+            "policies": ["full", "window", "h2o", "tova", "streaming_llm(sinks=0)", "random", "snapkv", "keydiff", "l2_norm", "lagkv", "optimal"],
+            "budgets": ["10%", "25%", "50%"], "scopes": ["all", "layer"], "analyses": ["hash", "importance"]}))
+        made = cls.kvsim("study", "study.json", "-o", "made", "--quiet")
+        assert made.returncode == 0, made.stderr
+        cls.tab = browser.Browser().__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.tab.__exit__()
+        super().tearDownClass()
+
+    def opened(self, width=1280):
+        self.tab.problems.clear()
+        self.tab.size(width)
+        self.tab.open(self.folder / "made/report.html")
+
+    def choose(self, key, name):
+        return self.tab.run(f"""const list = document.getElementById({json.dumps(key)});
+            list.value = [...list.options].findIndex((o) => o.textContent === {json.dumps(name)}); list.dispatchEvent(new Event("change"));
+            return list.selectedIndex;""")
+
+    def rows(self):
+        return self.tab.run("""return [...document.querySelectorAll("#ranking tbody tr")].map((line) => {
+            const [mean, behind] = line.querySelectorAll("td");
+            return {policy: line.dataset.policy, ...mean.dataset, behind: behind.dataset.behind, said: behind.textContent}; });""")
+
+    def test_every_choice_shows_the_rows_of_the_tables(self):
+        self.opened()
+        with open(self.folder / "made/tables/means.csv", newline="") as f:
+            means = list(csv.DictReader(f))
+        options = {key: self.tab.run(f"return [...document.getElementById('{key}')?.options ?? []].map((o) => o.textContent)")
+                   for key in ("metric", "workload", "budget")}
+        keys = self.tab.run("return study.metrics.map(({key}) => key)")
+        self.assertEqual(options["budget"], ["10%", "25%", "50%"])
+        self.assertEqual(set(options["workload"]), {"all", "alpha", "<b>beta"})
+        self.assertEqual(set(keys), {row["metric"] for row in means})
+        self.tab.run("document.getElementById('all').click()")
+        seen = 0
+        for key, label in zip(keys, options["metric"]):
+            self.choose("metric", label)
+            for workload in options["workload"]:
+                self.choose("workload", workload)
+                for budget in options["budget"]:
+                    self.choose("budget", budget)
+                    wanted = {row["policy"]: [row[name] for name in ("mean", "low", "high")] for row in means
+                              if (row["metric"], row["workload"], row["budget"]) == (key, workload, budget)}
+                    shown = {row["policy"]: [row[name] for name in ("mean", "low", "high")] for row in self.rows()}
+                    self.assertEqual(shown.keys(), wanted.keys())
+                    for policy, values in wanted.items():
+                        for a, b in zip(values, shown[policy]):
+                            self.assertEqual(float(a) if a else None, float(b) if b else None, (key, workload, budget, policy))
+                    seen += len(wanted)
+        self.assertGreater(seen, 3 * 3 * len(keys))
+        self.assertEqual(self.tab.problems, [])
+
+    def test_one_screen_first(self):
+        self.opened()
+        self.assertLessEqual(len(self.rows()), 8)
+        words = self.tab.run("return document.body.innerText.split(/\\s+/).length")
+        self.assertLess(words, 1500)
+        verdict = self.tab.run("return document.getElementById('verdict').textContent")
+        budget = self.tab.run("return document.getElementById('budget').selectedOptions[0].textContent")
+        first, = [row for row in self.rows() if row["said"] == "best"]
+        self.assertIn(f"{budget}: {first['policy']} ", verdict)
+        self.assertRegex(verdict, r"\(\S+% to \S+%\)")
+        with gzip.open(self.folder / "made/tables/differences.csv.gz", "rt", newline="") as f:
+            behind = [row for row in csv.DictReader(f) if row["metric"] == "attention_loss" and row["workload"] == "all" and row["budget"] == budget]
+        for row in self.rows():
+            if row["said"] == "best" or row.get("behind") is None:
+                continue
+            told = [float(d["difference"]) * (1 if d["policy"] == row["policy"] else -1) for d in behind
+                    if {d["policy"], d["other"]} == {row["policy"], first["policy"]}]
+            self.assertAlmostEqual(float(row["behind"]), told[0], delta=1e-15)
+
+    def test_live_figures_have_the_numbers_that_gnuplot_draws(self):
+        self.opened()
+        compared = 0
+        for script in sorted((self.folder / "made/figures").glob("*.gp")):
+            blocks = re.findall(r"# ([^\n]*): x y low high\n\$panel(\d+)_(\d+) << EOD\n(.*?)EOD", script.read_text(), re.DOTALL)
+            live = self.tab.run(f"return study.figures.find(({{name}}) => name === {json.dumps(script.stem)}).panels")
+            for label, panel, series, data in blocks:
+                its = live[int(panel) - 1]["series"][int(series) - 1]
+                self.assertEqual(its["label"], label)
+                for line, (x, y, low, high) in zip(data.strip().splitlines(), its["points"], strict=True):
+                    drawn = [None if field == "NaN" else float(field) for field in line.split()]
+                    for own, other in zip((x, y, low, high), drawn):
+                        if own is not None:
+                            self.assertAlmostEqual(own, other, delta=1e-5 * max(1, abs(own)))
+                    compared += 1
+        self.assertGreater(compared, 300)
+
+    def test_figures_are_drawn_when_they_are_unfolded_at_every_width(self):
+        for width in 420, 1280, 1920:
+            self.opened(width)
+            drawn = self.tab.run("""document.getElementById("figures").open = true;
+                const all = [...document.querySelectorAll("details.figure")];
+                for (const box of all) box.open = true;
+                await new Promise((done) => setTimeout(done, 300));
+                return all.map((box) => [box.id, box.querySelectorAll("svg text").length, box.scrollWidth - box.clientWidth]);""")
+            self.assertGreater(len(drawn), 5)
+            for name, texts, beyond in drawn:
+                self.assertGreater(texts, 3, name)
+                self.assertLessEqual(beyond, 1, name)
+            self.assertLessEqual(self.tab.run("return document.documentElement.scrollWidth"), width)
+            self.assertEqual(self.tab.problems, [])
+
+    def test_policies_are_picked_values_hovered_and_charts_zoomed(self):
+        self.opened()
+        count = "return document.querySelectorAll('#chart [data-label]').length"
+        before = self.tab.run(count)
+        self.tab.run("document.querySelector('#chart .legend button').click()")
+        self.assertLess(self.tab.run(count), before)
+        self.tab.run("document.querySelector('#chart .legend button').click()")
+        self.assertEqual(self.tab.run(count), before)
+        x, y, label = self.tab.run("""const dot = document.querySelectorAll('#chart [data-label]')[4], box = dot.getBoundingClientRect();
+            return [box.left + box.width / 2, box.top + box.height / 2, dot.getAttribute("aria-label")];""")
+        self.tab.mouse("mouseMoved", x - 40, y)
+        self.tab.mouse("mouseMoved", x, y)
+        self.assertEqual(self.tab.run("return tip.hidden ? '' : tip.textContent").split(":")[1:] != [], True)
+        self.assertRegex(label, r": .* %, \S+ %")
+        left, top, right, bottom = self.tab.run("""const box = document.querySelector('#chart svg').getBoundingClientRect();
+            return [box.left + 200, box.top + 60, box.left + 500, box.top + 200];""")
+        self.tab.mouse("mouseMoved", left, top)
+        self.tab.mouse("mousePressed", left, top, button="left", clickCount=1)
+        self.tab.mouse("mouseMoved", right, bottom, button="left", buttons=1)
+        self.tab.mouse("mouseReleased", right, bottom, button="left", clickCount=1)
+        self.assertTrue(self.tab.run("return document.querySelector('#chart .whole') !== null"))
+        self.tab.run("document.querySelector('#chart .whole').click()")
+        self.assertFalse(self.tab.run("return document.querySelector('#chart .whole') !== null"))
+        dark = self.tab.run("""document.getElementById("theme").click(); await new Promise((done) => setTimeout(done, 50));
+            return getComputedStyle(document.body).backgroundColor""")
+        self.assertEqual(dark, "rgb(20, 23, 28)")
+
+
+if __name__ == "__main__":
+    kvsim_command.main()
