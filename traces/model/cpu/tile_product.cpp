@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "traces/model/cpu/wide.hpp"
@@ -210,6 +212,8 @@ void apply_block(const Linear& linear, const SplitInput& input, std::size_t firs
 bool tiles_available() {
   // Linux saves the 8 KiB of tile registers only for programs that request it (XFEATURE_XTILEDATA).
   static const bool granted = [] {
+    if (const char* asked = std::getenv("KVSIM_TILES"); asked != nullptr && asked == std::string_view("0"))
+      return false;
     constexpr long kRequest = 0x1023, kTileData = 18;
     return ::syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
   }();
