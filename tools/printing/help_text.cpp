@@ -37,7 +37,15 @@ std::string without_line_ends(const std::string& text) {
   return text.substr(0, text.find_last_not_of('\n') + 1);
 }
 
-/// Lines longer than kHelpWidth as several, indented as they were.
+/// Where the text of a line begins: behind its spaces or, in a list, behind a name and two spaces or more.
+std::size_t text_column(const std::string& line) {
+  const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+  const std::size_t name_end = line.find(' ', indent);
+  if (name_end == std::string::npos || line.compare(name_end, 2, "  ") != 0) return indent;
+  return std::min(line.find_first_not_of(' ', name_end), line.size());
+}
+
+/// Lines longer than kHelpWidth as several, indented to where their text begins.
 std::string in_width(const std::string& text) {
   std::string out;
   for (const std::string_view piece : split(text, '\n')) {
@@ -47,8 +55,11 @@ std::string in_width(const std::string& text) {
       out += line;
     else if (indent > 0 && line.compare(indent, 5, "kvsim") == 0)
       out += broken_command(line);
-    else
-      out += without_line_ends(wrapped_text(line, kHelpWidth, indent));
+    else {
+      const std::size_t column = text_column(line);
+      out += line.substr(0, column) +
+             without_line_ends(wrapped_text(line.substr(column), kHelpWidth, column)).substr(column);
+    }
     out += '\n';
   }
   return without_line_ends(out);
