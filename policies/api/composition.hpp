@@ -37,8 +37,8 @@ inline constexpr const char* kNameEnding = "press";
 /// `text` with names as the registry spells them (spelled()); as it is if it has them so.
 std::string respelled(std::string_view text, const Registry& registry);
 
-/// Reads what respelled() would return. Throws Error(usage) naming the offending part and the nearest valid spelling: unknown policy or parameter,
-/// wrong type, out of range, two parts of one kind, stray text.
+/// Reads what respelled() would return. Throws Error(usage) naming the offending part and the nearest valid
+/// spelling: unknown policy or parameter, wrong type, out of range, two parts of one kind, stray text.
 Composition parse_composition(std::string_view text, const Registry& registry);
 
 /// The policy of a prefix cache, which stands alone: `slru(protected=0.8)`. Throws Error(usage) as

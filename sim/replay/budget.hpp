@@ -17,8 +17,8 @@ struct Budget {
   std::string text;  ///< as typed, trimmed; of 0.25 the share that it means, "25%"
 };
 
-/// Parses "128", "2K", "25%", "0.25", "0.5%", "64KiB", "2MiB", "1GiB", "500MB". Throws Error(usage) with the legal
-/// forms. Zero and negative budgets are refused: the token that a lane computes is always resident.
+/// Parses "128", "2K", "25%", "0.25", "0.5%", "64KiB", "2MiB", "1GiB", "500MB". Throws Error(usage) with the
+/// legal forms. Zero and negative budgets are refused: the token that a lane computes is always resident.
 Budget parse_budget(std::string_view text);
 /// Parses a comma-separated list.
 std::vector<Budget> parse_budgets(std::string_view text);

@@ -103,7 +103,7 @@ void transpose_pairs(const Tile& from, Tile& to) {
 /// Writes the weights of outputs [first, first + outputs) and of the inputs of steps [from, from + steps) as
 /// [steps][kColumns] tiles of pairs of inputs, padded with zeros.
 void fill_tile_panel(const Linear& linear, std::size_t first, std::size_t outputs, std::size_t from,
-                std::size_t steps, Tile* panel) {
+                     std::size_t steps, Tile* panel) {
   for (std::size_t step = 0; step < steps; ++step) {
     const std::size_t input = (from + step) * kTileInputs, count = std::min(kTileInputs, linear.in - input);
     for (std::size_t column = 0; column < kColumns; ++column) {
@@ -193,7 +193,8 @@ void apply_block(const Linear& linear, const SplitInput& input, std::size_t firs
   for (std::size_t step = 0; step < input.steps(); step += kSteps) {
     const std::size_t steps = std::min(kSteps, input.steps() - step);
     for (std::size_t output = 0; output < outputs; output += kTilePanel) {
-      fill_tile_panel(linear, first + output, std::min(kTilePanel, outputs - output), step, steps, panel.data());
+      fill_tile_panel(linear, first + output, std::min(kTilePanel, outputs - output), step, steps,
+                      panel.data());
       set_shapes(std::min(kTileRows, n));
       for (std::size_t i = 0; i < n; i += kTileRows) {
         if (i > 0 && n - i < kTileRows) set_shapes(n - i);
@@ -225,7 +226,8 @@ void apply_linear_on_tiles(Workers& workers, const Linear& linear, const float* 
   const SplitInput input(workers, x, n, linear.in);
   // Input in cache should serve several panels, but a narrow product still needs several tasks.
   const std::size_t panels = tasks_of(linear.out, kTilePanel);
-  const std::size_t outputs_per_task = std::clamp<std::size_t>(panels / 8, 1, kMostPanelsPerTask) * kTilePanel;
+  const std::size_t outputs_per_task =
+      std::clamp<std::size_t>(panels / 8, 1, kMostPanelsPerTask) * kTilePanel;
   const std::size_t token_tasks = tasks_of(n, kTokensPerTileTask);
   workers.run(token_tasks * tasks_of(linear.out, outputs_per_task), [&](std::size_t task) {
     const std::size_t first = task / token_tasks * outputs_per_task;
