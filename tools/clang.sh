@@ -7,5 +7,6 @@ cd "$(dirname "$0")/.."
 tools/setup.sh --tests clang-14 libclang-rt-14-dev
 cmake --preset clang -DKVSIM_TESTS=OFF >&2
 cmake --build --preset clang --target kvsim >&2
-/usr/bin/python3 tests/support/compare_builds.py build/release/kvsim build/clang/kvsim
+# Clang 14 compiles no matrix tiles.
+KVSIM_TILES=0 /usr/bin/python3 tests/support/compare_builds.py build/release/kvsim build/clang/kvsim
 tests/fuzz/run.sh 2000x
