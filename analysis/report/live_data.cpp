@@ -1,8 +1,10 @@
 #include "analysis/report/live_data.hpp"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 
 #include "analysis/drawing/figure_text.hpp"
@@ -180,12 +182,14 @@ std::string verdict(const Evidence& at, const Metric& metric, const Win& win, co
     text += names.size() > 1 ? "; the others are distinguishably behind" : "; the lead is distinguishable";
   if (const auto own = held.find({best.params, win.budget}); own != held.end()) {
     text += "; `" + best.policy + "` holds " + bytes_text(static_cast<std::uint64_t>(own->second));
-    for (const auto& [key, bytes] : held)
-      if (key.first.starts_with("full()") && key.first.find("uniform()") != std::string::npos &&
-          key.first.size() == std::string_view("full()+uniform()").size()) {
-        text += " of " + bytes_text(static_cast<std::uint64_t>(bytes));
-        break;
-      }
+    const auto whole =
+        std::ranges::find_if(held, [](const auto& each) { return each.first.first == "full()+uniform()"; });
+    if (whole != held.end()) {
+      text += " of " + bytes_text(static_cast<std::uint64_t>(whole->second));
+      if (win.budget.ends_with('%') &&
+          own->second > 2 * std::strtod(win.budget.c_str(), nullptr) / 100 * whole->second)
+        text += ", over twice its budget";
+    }
   }
   const auto price = prices.at(best.params, win.budget), full = prices.full_cache();
   if (price && full && full->ttft_seconds > 0) {

@@ -193,7 +193,7 @@ def same(a, b):
 
 def main():
     """Runs the script's tests; a skipped test prints so, for tests/support/left_out.py."""
-    result = unittest.main(module="__main__", argv=[sys.argv[0]], exit=False).result
+    result = unittest.main(module="__main__", argv=[sys.argv[0], *sys.argv[3:]], exit=False).result
     for test, reason in result.skipped:
         print(f"skipped: {test.id().removeprefix('__main__.')}: {reason}")
     sys.exit(not result.wasSuccessful())

@@ -9,7 +9,7 @@ import unittest
 
 import browser
 import kvsim_command
-from kvsim_command import CommandTest
+from kvsim_command import SOURCE, CommandTest
 
 
 class Report(CommandTest):
@@ -33,10 +33,10 @@ class Report(CommandTest):
         cls.tab.__exit__()
         super().tearDownClass()
 
-    def opened(self, width=1280):
+    def opened(self, width=1280, folder="made"):
         self.tab.problems.clear()
         self.tab.size(width)
-        self.tab.open(self.folder / "made/report.html")
+        self.tab.open(self.folder / folder / "report.html")
 
     def choose(self, key, name):
         return self.tab.run(f"""const list = document.getElementById({json.dumps(key)});
@@ -76,6 +76,19 @@ class Report(CommandTest):
                     seen += len(wanted)
         self.assertGreater(seen, 3 * 3 * len(keys))
         self.assertEqual(self.tab.problems, [])
+
+    def test_the_verdict_says_who_overspent(self):
+        """razor_attention keeps all of a prompt as short as this, whatever the budget."""
+        (self.folder / "answers.json").write_text(json.dumps({
+            "capture": {"model": str(SOURCE / "traces/sample/model"), "workloads": [{"kind": "needle", "context": 300, "count": 3}]},
+            "loops": ["closed"], "policies": ["full", "window", "razor_attention"], "budgets": ["10%", "60%"]}))
+        self.ok("study", "answers.json", "-o", "answers", "--quiet")
+        self.opened(folder="answers")
+        for budget, over in ("10%", True), ("60%", False):
+            self.choose("budget", budget)
+            verdict = self.tab.run("return document.getElementById('verdict').textContent")
+            self.assertIn("razor_attention holds" if over else "window holds", verdict)
+            self.assertEqual("over twice its budget" in verdict, over, verdict)
 
     def test_one_screen_first(self):
         self.opened()
