@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "sim/base/rng.hpp"
+
 namespace kvsim::analysis {
 namespace {
 
@@ -65,11 +67,8 @@ constexpr std::array kListed{Listed{"h2o", accumulated},
                              Listed{"full", position}};
 static_assert(kListed.size() <= kMarks);
 
-/// FNV-1a, the same on every machine.
 std::size_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return static_cast<std::size_t>(hash >> 17);
+  return static_cast<std::size_t>(key_of(text) >> 17);
 }
 
 }  // namespace

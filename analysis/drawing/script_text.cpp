@@ -24,10 +24,14 @@ std::string gp_comment(std::string_view text) {
   return out + '\n';
 }
 
-std::string gp_colour(Rgb colour) {
-  char text[16];
-  std::snprintf(text, sizeof text, "'#%06x'", static_cast<unsigned>(colour & 0xffffff));
+std::string hex(Rgb colour) {
+  char text[8];
+  std::snprintf(text, sizeof text, "#%06x", static_cast<unsigned>(colour & 0xffffff));
   return text;
+}
+
+std::string gp_colour(Rgb colour) {
+  return '\'' + hex(colour) + '\'';
 }
 
 std::string gp_number(double value) {

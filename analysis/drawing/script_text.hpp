@@ -13,7 +13,9 @@ namespace kvsim::analysis {
 std::string gp_string(std::string_view text);
 /// Lines of a comment: nothing in `text` ends it or goes on in the next line.
 std::string gp_comment(std::string_view text);
-/// '#rrggbb'.
+/// #rrggbb.
+std::string hex(Rgb colour);
+/// The same between single quotes.
 std::string gp_colour(Rgb colour);
 /// Seven digits: finer than any page; NaN for what is not finite.
 std::string gp_number(double value);

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <map>
 
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/drawing/panel_script.hpp"
 #include "analysis/drawing/policy_style.hpp"
+#include "analysis/drawing/script_text.hpp"
 #include "analysis/report/wins.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/results/cuts.hpp"
@@ -34,12 +34,6 @@ value json_of(const std::vector<std::string>& texts) {
   array out;
   for (const std::string& text : texts) out.emplace_back(one_line(text));
   return out;
-}
-
-std::string hex(Rgb colour) {
-  char text[8];
-  std::snprintf(text, sizeof text, "#%06x", static_cast<unsigned>(colour));
-  return text;
 }
 
 // ---- Figures ----

@@ -1,6 +1,7 @@
 #include "traces/model/cpu/linear_layer.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "traces/model/cpu/tile_product.hpp"
@@ -213,11 +214,11 @@ void apply_panel(const Linear& linear, std::size_t first, std::size_t outputs, c
                             y_step);
     const float* rest = x + token * linear.in + from;
     float* to = y + token * y_step;
-    if (n - token == 1) multiply_panel<1>(rest, linear.in, panel, depth, to, y_step);
-    if (n - token == 2) multiply_panel<2>(rest, linear.in, panel, depth, to, y_step);
-    if (n - token == 3) multiply_panel<3>(rest, linear.in, panel, depth, to, y_step);
-    if (n - token == 4) multiply_panel<4>(rest, linear.in, panel, depth, to, y_step);
-    if (n - token == 5) multiply_panel<5>(rest, linear.in, panel, depth, to, y_step);
+    [&]<std::size_t... less>(std::index_sequence<less...>) {
+      ((n - token == less + 1 ? multiply_panel<less + 1>(rest, linear.in, panel, depth, to, y_step) : void()),
+       ...);
+    }
+    (std::make_index_sequence<kRows - 1>{});
   }
 }
 
