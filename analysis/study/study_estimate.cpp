@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <set>
 
-#include "analysis/study/run_study.hpp"
 #include "analysis/study/task_runner.hpp"
 #include "sim/base/error.hpp"
 #include "traces/format/reader.hpp"
@@ -82,8 +81,9 @@ const StudyTrace* trace_to_try(const StudyPlan& plan) {
   return found;
 }
 
-/// About what tasks take of the work on one trace; the rest are tables and report.
-constexpr double kTasks = 0.8;
+/// Bytes kept at each end of a prompt that is tried: some hundred tokens, with which a study of every policy
+/// takes two or three seconds.
+constexpr std::uint64_t kSide = 150;
 
 StudyEstimate estimate_study(const StudyPlan& plan, const StudyTrace& trace, unsigned threads,
                              Progress& progress, const NoteListener& note) {
@@ -91,28 +91,34 @@ StudyEstimate estimate_study(const StudyPlan& plan, const StudyTrace& trace, uns
   StudyPlan sample = plan;
   sample.folder = temporary.path();
   sample.traces = {trace};
-  if (sample.config.capture) sample.config.capture->keep_traces = true;  // read once more below
-  if (trace.prompt) sample.traces[0].path = temporary.path() + "/traces/" + trace.name + ".h5";
+  StudyTrace& tried = sample.traces[0];
   StudyFolder folder(sample.folder);
   folder.write("prompts.jsonl", plan.prompts.lines);
+  if (trace.prompt) {
+    const StudyCapture& capture = *sample.config.capture;
+    sample.config.capture->keep_traces = true;  // read once more below
+    sample.prompts =
+        shortened(capture, plan.prompts.prompts[*trace.prompt], folder.file("prompts.jsonl"), kSide);
+    folder.write("prompts.jsonl", sample.prompts.lines);
+    tried.prompt = 0;
+    tried.tokens = sample.prompts.prompts[0].tokens + capture.max_new_tokens;
+    tried.path = temporary.path() + "/traces/" + trace.name + ".h5";
+  }
   const double work = missing_work(sample);
   const auto begin = std::chrono::steady_clock::now();
   TaskRunner runner(sample, folder, threads, 0, note);
-  const std::vector<StudiedTrace> traces = runner.run(progress, kTasks);
+  const std::vector<StudiedTrace> traces = runner.run(progress);
   StudyEstimate out;
-  const auto ran = std::chrono::steady_clock::now();
-  out.tried_seconds = std::chrono::duration<double>(ran - begin).count();
+  out.tried_tokens = tried.tokens;
+  out.tried_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const StudiedTrace& studied = traces[0];
   if (!studied.problem.empty()) input_error(studied.problem);
-  progress.begin_part(kTasks, 1 - kTasks);
-  finish_study(sample, folder, effective_study(sample, sample.folder), traces, progress);
-  out.finishing_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - ran).count();
-  out.seconds = out.tried_seconds * missing_work(plan) / work + out.finishing_seconds;
+  out.seconds = out.tried_seconds * missing_work(plan) / work;
   out.memory = runner.loop_bytes();
   if (!plan.policies.empty() && plan.config.has_loop("open"))
-    out.memory = std::max(out.memory, replay_memory(plan, sample.traces[0].path, studied, threads));
+    out.memory = std::max(out.memory, replay_memory(plan, tried.path, studied, threads));
   const double length = static_cast<double>(size_of(plan).longest) /
-                        static_cast<double>(std::max<std::uint64_t>(trace.tokens, 1));
+                        static_cast<double>(std::max<std::uint64_t>(tried.tokens, 1));
   out.memory = static_cast<std::uint64_t>(static_cast<double>(out.memory) * length);
   return out;
 }

@@ -26,16 +26,15 @@ StudySize size_of(const StudyPlan& plan);
 const StudyTrace* trace_to_try(const StudyPlan& plan);
 
 struct StudyEstimate {
-  std::uint64_t memory = 0;      ///< bytes of the largest replay or closed loop; 0: there is none
-  double seconds = 0;            ///< of everything that is missing, tables and report included
-  double tried_seconds = 0;      ///< of all the work on the trace that was tried
-  double finishing_seconds = 0;  ///< of tables and report, made of that trace
+  std::uint64_t memory = 0;        ///< bytes of the largest replay or closed loop; 0: there is none
+  double seconds = 0;              ///< of all tasks that are missing
+  double tried_seconds = 0;        ///< of all the work on what was tried
+  std::uint64_t tried_tokens = 0;  ///< its length
 };
 
-/// Captures `trace` (if it is one to capture) and runs it through all its tasks in a temporary folder; the
-/// other traces are estimated from that by their lengths, and tables and report are made of what it gave.
-/// Nothing is written into the study's folder. Throws as TaskRunner::run() does, and Error(input) when the
-/// trace cannot be read.
+/// Runs `trace` through all its tasks in a temporary folder, or its prompt, shortened, where it is captured
+/// from one; everything is estimated from that by length. Nothing is written into the study's folder. Throws
+/// as TaskRunner::run() does, and Error(input) when the trace cannot be read.
 StudyEstimate estimate_study(const StudyPlan& plan, const StudyTrace& trace, unsigned threads,
                              Progress& progress, const NoteListener& note);
 

@@ -56,26 +56,48 @@ void make_entry(const StudyWorkload& entry, const model::Tokenizer& tokenizer, c
       });
 }
 
+/// The item as a line of the study's own.
+workload::PromptItem line_of(capture::WorkloadItem item) {
+  workload::PromptItem line;
+  line.id = std::move(item.id);
+  line.kind = std::move(item.kind);
+  line.tokens = item.tokens;
+  line.chat = std::move(item.chat);
+  line.context_id = std::move(item.context_id);
+  line.turn = item.turn;
+  line.prompt = std::move(item.prompt);
+  line.spans = std::move(item.spans);
+  line.expect = item.expect;
+  line.answers = std::move(item.answers);
+  return line;
+}
+
 /// Items of a user's file become lines of the study's own, under names that files and ids can have.
 void add_items(std::vector<capture::WorkloadItem> items, const StudyTraces& entry,
                const model::Tokenizer& tokenizer, StudyPrompts& out) {
   for (capture::WorkloadItem& item : items) {
-    workload::PromptItem line;
-    line.id = items.size() == 1 ? entry.name : entry.name + '-' + item.id;
-    for (char& c : line.id)
+    item.id = items.size() == 1 ? entry.name : entry.name + '-' + item.id;
+    for (char& c : item.id)
       if (c <= ' ' || c >= 0x7f || c == '/') c = '-';
-    line.kind = !entry.workload.empty() ? entry.workload : item.kind.empty() ? "prompts" : item.kind;
-    line.tokens = capture::prompt_ids(item, tokenizer).size();
-    line.chat = item.chat;
-    line.context_id = item.context_id.empty() ? line.id : entry.name + '-' + item.context_id;
-    line.turn = item.turn;
-    line.prompt = std::move(item.prompt);
-    line.spans = std::move(item.spans);
-    line.expect = item.expect;
-    line.answers = std::move(item.answers);
+    item.kind = !entry.workload.empty() ? entry.workload : item.kind.empty() ? "prompts" : item.kind;
+    item.tokens = capture::prompt_ids(item, tokenizer).size();
+    item.context_id = item.context_id.empty() ? item.id : entry.name + '-' + item.context_id;
+    const workload::PromptItem line = line_of(std::move(item));
     out.lines += json_line(line) + '\n';
     out.prompts.push_back({line.id, line.id, {}, line.kind, line.tokens, asks_about_context(line)});
   }
+}
+
+bool within_character(const std::string& text, std::uint64_t at) {
+  return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0U) == 0x80;
+}
+
+/// Takes the bytes [begin, end) out of the prompt and of its parts.
+void cut_out(workload::PromptItem& item, std::uint64_t begin, std::uint64_t end) {
+  const auto moved = [&](std::uint64_t at) { return at < begin ? at : std::max(at, end) - (end - begin); };
+  item.prompt.erase(begin, end - begin);
+  for (workload::RoleSpan& span : item.spans) span = {moved(span.begin), moved(span.end), span.role};
+  std::erase_if(item.spans, [](const workload::RoleSpan& span) { return span.begin == span.end; });
 }
 
 }  // namespace
@@ -117,6 +139,22 @@ capture::WorkloadItem item_of(const StudyPrompt& prompt, const std::string& prom
   item.kind = prompt.workload;
   item.prompt = read_regular_file(prompt.file, model::kMaxTextBytes);
   return item;
+}
+
+StudyPrompts shortened(const StudyCapture& capture, const StudyPrompt& prompt,
+                       const std::string& prompts_file, std::uint64_t side) {
+  workload::PromptItem line = line_of(item_of(prompt, prompts_file));
+  line.id = line.context_id = prompt.name;
+  line.kind = prompt.workload.empty() ? "prompts" : prompt.workload;
+  std::uint64_t begin = side, end = line.prompt.size() - std::min<std::uint64_t>(line.prompt.size(), side);
+  for (const workload::RoleSpan& span : line.spans)
+    if (span.role == workload::Role::question) end = std::min(end, span.begin);
+  while (within_character(line.prompt, begin)) --begin;
+  while (within_character(line.prompt, end)) ++end;
+  if (begin < end) cut_out(line, begin, end);
+  const model::Tokenizer tokenizer = model::load_tokenizer(capture.model);
+  line.tokens = tokenizer.encode(line.prompt).size();
+  return {{{line.id, line.id, {}, line.kind, line.tokens, asks_about_context(line)}}, json_line(line) + '\n'};
 }
 
 std::uint64_t prompt_tokens(const StudyCapture& capture, const StudyPrompt& prompt) {

@@ -33,6 +33,11 @@ StudyPrompts make_prompts(const StudyCapture& capture, const std::string& where)
 /// written. Throws Error(input) when it cannot be read.
 capture::WorkloadItem item_of(const StudyPrompt& prompt, const std::string& prompts_file);
 
+/// A prompt of the same kind that takes less work: its first `side` bytes, and its last ones, from its
+/// question on where that begins earlier. Throws as item_of() does.
+StudyPrompts shortened(const StudyCapture& capture, const StudyPrompt& prompt,
+                       const std::string& prompts_file, std::uint64_t side);
+
 /// Tokens of the prompt, counted now if they were not. Throws Error(input) when it cannot be read.
 std::uint64_t prompt_tokens(const StudyCapture& capture, const StudyPrompt& prompt);
 

@@ -42,8 +42,8 @@ void add_cells(std::vector<StudyTask>& tasks, const StudyPlan& plan, const Study
 
 // What a capture, a cell of a replay, the prompt of a closed loop, a cell that answers it and an analysis
 // cost, as measured on the sample model. Each token costs a part of its own and a part per position it sees;
-// both are alike at some two thousand tokens.
-constexpr double kCapture = 40, kCell = 1, kPrompt = 40, kAnswers = 1, kAnalysis = 20, kAlike = 2000;
+// both are alike at some thousand tokens.
+constexpr double kCapture = 40, kCell = 1, kPrompt = 40, kAnswers = 1, kAnalysis = 20, kAlike = 1000;
 
 double cost(const StudyTrace& trace) {
   const auto tokens = static_cast<double>(std::max<std::uint64_t>(trace.tokens, 1));

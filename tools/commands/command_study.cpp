@@ -71,10 +71,11 @@ void print_estimate(const StudyOptions& options, const analysis::StudyPlan& plan
   if (estimate.memory > 0)
     front_end().results() << "memory   about " << bytes_text(estimate.memory) << " for the longest trace, "
                           << size.longest << " tokens\n";
-  front_end().results() << "time     about " << about(estimate.seconds) << ", from all of the work on "
-                        << trace->name << " (" << trace->tokens << " tokens), which took "
-                        << about(estimate.tried_seconds) << " now, and " << about(estimate.finishing_seconds)
-                        << (plan.config.report ? " for tables and report\n" : " for tables\n");
+  front_end().results() << "time     about " << about(estimate.seconds)
+                        << (plan.config.report ? " before tables and report" : " before tables") << ", from "
+                        << (trace->prompt ? "a shortened " : "") << trace->name << " ("
+                        << estimate.tried_tokens << " tokens), which took " << about(estimate.tried_seconds)
+                        << '\n';
 }
 
 void print_config(const StudyOptions& options, const analysis::StudyPlan& plan) {
