@@ -101,6 +101,15 @@ class Workload(CommandTest):
         self.assertIn("| needle | raw | 3 of 3 (44\u2013100 %) | 2 of 2 (34\u2013100 %) |", more.stdout)
         self.assertTrue(answers.read_text().startswith(before))
         self.assertEqual(answers.read_text().count("needle-160-s1-2"), 1)
+        of_policies = script("--lengths", "300", "--tasks", "needle", "--policy", "streaming_llm", "--policy", "tova", "--budget", "50%",
+                             "--count", "4")
+        found = re.search(r"^\| needle \| raw \| 300 \| (.+) \|$", of_policies.stdout, re.MULTILINE)[1].split(" | ")
+        # Prompts 0 and 1 were answered without policies; of 2 and 3 the full cache answers both, and their evidence decides.
+        self.assertEqual([re.match(r"\d of 2 ", cell) is not None for cell in found], [True] * 4)
+        rows = list(csv.DictReader((self.folder / "kinds" / "needle-300-raw.csv").open(newline="")))
+        for cell, (policy, cut) in zip(found, itertools.product(("streaming_llm", "tova"), ("prompt", "question")), strict=True):
+            right = sum(row["right"] == "1" for row in rows if (row["policy"], row["cut"]) == (policy, cut))
+            self.assertTrue(cell.startswith(f"{right} of 2 "), cell)
         self.assertIn("no such task: nedle", subprocess.run([sys.executable, SOURCE / "tools/python/kinds_by_length.py", KVSIM, MODEL,
                                                              self.folder / "kinds", "--tasks", "nedle"], capture_output=True, text=True).stderr)
 

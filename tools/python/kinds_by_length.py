@@ -6,7 +6,8 @@
 Each kind and length is a workload and its answers in FOLDER, made by `kvsim workload` and `kvsim evaluate`. Answers that are there
 are not made again: a run that was stopped goes on, and so does one with a larger --count. Then the table of all of FOLDER is printed:
 right of n, with Wilson's 95 % interval. MODEL is what `--model` of kvsim evaluate takes; --chat puts the prompts
-into its chat template.
+into its chat template. Of each --policy, at --budget, a second table says how many of the prompts that the full cache
+answers it answers too ("kept"), with the question known and not.
 """
 import argparse
 import csv
@@ -16,6 +17,7 @@ import re
 import subprocess
 import sys
 
+CUTS = {"prompt": "question known", "question": "not known"}
 # Name of a row, kind and options.
 TASKS = {
     "needle": ["needle"],
@@ -57,16 +59,22 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
+def answered(path, policy="full", cut="prompt"):
+    """The rows of a policy and cut, in the order of prompts."""
+    return [row for row in rows(path) if (row["policy"], row["cut"]) == (policy, cut)]
+
+
 def answer(given, task, length, stem):
-    """Appends answers of the full cache to FOLDER/stem.csv until there are as many as asked for."""
+    """Appends answers to FOLDER/stem.csv until there are as many as asked for."""
     prompts, missing, part = (given.folder / f"{stem}{end}" for end in (".jsonl", ".missing.jsonl", ".part"))
     run(given.kvsim, "workload", *TASKS[task], "--context", length, "--count", given.count, "--seed", given.seed,
         "--tokenizer", given.model, *(["--chat"] if given.chat else []), "-o", prompts, "--overwrite")
     lines, answers = prompts.read_text().splitlines(keepends=True), given.folder / f"{stem}.csv"
-    for begin in range(len(rows(answers)), len(lines), 10):
+    for begin in range(len(answered(answers)), len(lines), 10):
         missing.write_text("".join(lines[begin:begin + 10]))
-        run(given.kvsim, "evaluate", "--model", given.model, "--workload", missing, "--policy", "full", "--budget", "100%",
-            "--mode", "greedy", "-o", part, "--format", "csv", "--overwrite", "--quiet")
+        run(given.kvsim, "evaluate", "--model", given.model, "--workload", missing, "--policy", "full",
+            *(f"--policy={policy}" for policy in given.policy), "--budget", given.budget,
+            "--cut", ",".join(CUTS) if given.policy else "prompt", "--mode", "greedy", "-o", part, "--format", "csv", "--overwrite", "--quiet")
         head, found = part.read_text().split("\n", 1)
         with open(answers, "a") as file:
             file.write(found if begin else head + "\n" + found)
@@ -78,13 +86,18 @@ def wilson(right, n):
     return [100 * (middle + sign * half) / (1 + z * z / n) for sign in (-1, 1)]
 
 
+def files(folder):
+    """{(task's slug, form, length): path of its answers}"""
+    found = {path: re.fullmatch(r"(.+)-(\d+)-(raw|chat)\.csv", path.name) for path in folder.glob("*.csv")}
+    return {(match[1], match[3], int(match[2])): path for path, match in found.items() if match}
+
+
+def share(right):
+    return "{} of {} ({:.0f}\u2013{:.0f} %)".format(sum(right), len(right), *wilson(sum(right), len(right))) if right else ""
+
+
 def table(folder):
-    cells = {}
-    for path in folder.glob("*.csv"):
-        found = re.fullmatch(r"(.+)-(\d+)-(raw|chat)\.csv", path.name)
-        if found:
-            right = [row["right"] == "1" for row in rows(path)]
-            cells[found[1], found[3], int(found[2])] = (sum(right), len(right))
+    cells = files(folder)
     lengths = sorted({length for _, _, length in cells})
     print("| task | form | " + " | ".join(f"{length:,}" for length in lengths) + " |")
     print("|---|---|" + "---|" * len(lengths))
@@ -92,8 +105,20 @@ def table(folder):
         for form in "raw", "chat":
             row = [cells.get((slug(task), form, length)) for length in lengths]
             if any(row):
-                shown = ["" if cell is None else "{} of {} ({:.0f}\u2013{:.0f} %)".format(*cell, *wilson(*cell)) for cell in row]
+                shown = [share([answer["right"] == "1" for answer in answered(path)]) if path else "" for path in row]
                 print(f"| {task} | {form} | " + " | ".join(shown) + " |")
+
+
+def kept(folder, policies):
+    """Of the prompts that the full cache answers, those that each policy answers, a column per policy and cut."""
+    print("\n| task | form | tokens | " + " | ".join(f"`{policy}`, {CUTS[cut]}" for policy in policies for cut in CUTS) + " |")
+    print("|---|---|---|" + "---|" * (len(policies) * len(CUTS)))
+    of = files(folder)
+    for task, form, length in sorted(of, key=lambda key: (list(map(slug, TASKS)).index(key[0]), key[1:])):
+        shown = [share([answer["right"] == "1" for answer in answered(of[task, form, length], policy, cut) if answer["right_full"] == "1"])
+                 for policy in policies for cut in CUTS]
+        if any(shown):
+            print(f"| {task} | {form} | {length:,} | " + " | ".join(shown) + " |")
 
 
 def slug(task):
@@ -109,6 +134,8 @@ def main():
     parser.add_argument("--lengths", default="1000,2000,4000,8000")
     parser.add_argument("--tasks", default=",".join(map(slug, TASKS)), help="some of: " + ", ".join(map(slug, TASKS)))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--policy", action="append", default=[], help="also answer through this policy's cache; may be repeated")
+    parser.add_argument("--budget", default="25%", help="of --policy")
     parser.add_argument("--chat", action="store_true", help="through the model's chat template")
     given = parser.parse_args()
     unknown = set(given.tasks.split(",")) - set(map(slug, TASKS))
@@ -118,10 +145,12 @@ def main():
     for length in map(int, given.lengths.split(",")):
         for task in TASKS:
             stem = f"{slug(task)}-{length}-{'chat' if given.chat else 'raw'}"
-            if slug(task) in given.tasks.split(",") and len(rows(given.folder / f"{stem}.csv")) < given.count:
+            if slug(task) in given.tasks.split(",") and len(answered(given.folder / f"{stem}.csv")) < given.count:
                 print(f"{stem}: {given.count} prompts", file=sys.stderr)
                 answer(given, task, length, stem)
     table(given.folder)
+    if given.policy:
+        kept(given.folder, given.policy)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ struct SlowAttention {
 
 SlowAttention slow_attention(const AttentionInput& in) {
   const std::uint64_t total = in.past + in.n, dim = in.dim;
+  const auto *keys = static_cast<const float*>(in.k), *values = static_cast<const float*>(in.v);
   SlowAttention slow{std::vector<double>(in.n * in.heads * dim),
                      std::vector<double>(in.heads * in.n * total)};
   for (std::uint64_t h = 0; h < in.heads; ++h) {
@@ -38,14 +39,14 @@ SlowAttention slow_attention(const AttentionInput& in) {
         if (key > position || (in.window > 0 && key <= position - in.window)) continue;
         double dot = 0;
         for (std::uint64_t c = 0; c < dim; ++c)
-          dot += double{in.q[(h * in.n + t) * dim + c]} * double{in.k[(kv * in.capacity + j) * dim + c]};
+          dot += double{in.q[(h * in.n + t) * dim + c]} * double{keys[(kv * in.capacity + j) * dim + c]};
         p[j] = std::exp(dot / std::sqrt(static_cast<double>(dim)));
         sum += p[j];
       }
       for (std::uint64_t j = 0; j < total; ++j) {
         p[j] /= sum;
         for (std::uint64_t c = 0; c < dim; ++c)
-          slow.out[(t * in.heads + h) * dim + c] += p[j] * double{in.v[(kv * in.capacity + j) * dim + c]};
+          slow.out[(t * in.heads + h) * dim + c] += p[j] * double{values[(kv * in.capacity + j) * dim + c]};
       }
     }
   }
@@ -125,6 +126,13 @@ TEST_CASE("a product with packed weights is that with their floats, whatever els
       for (const std::uint64_t n : {1U, 2U, 3U, 4U, 5U, 8U, 21U}) {
         apply_linear(workers, quantised, x.data(), n, y.data());
         CHECK(std::memcmp(y.data(), wanted.data(), n * out * sizeof(float)) == 0);
+        // Together with another one.
+        std::vector<float> beside(n * out), expected(n * out);
+        apply_linear(workers, floats, x.data(), n, expected.data());
+        std::fill(y.begin(), y.end(), 0.0F);
+        apply_linear(workers, {{&floats, beside.data()}, {&quantised, y.data()}}, x.data(), n);
+        CHECK(std::memcmp(y.data(), wanted.data(), n * out * sizeof(float)) == 0);
+        CHECK(beside == expected);
       }
     }
   }
@@ -260,6 +268,45 @@ TEST_CASE("a token alone attends with the bits that it has beside a later one") 
               REQUIRE(sums[0][at] == p);
               REQUIRE(squares[0][at] == p * p);
             }
+        }
+}
+
+TEST_CASE("a cache in 16 bits gives the bits of its floats, and any number of threads the same") {
+  const std::uint32_t heads = 6, kv_heads = 2;
+  for (const std::uint32_t dim : {24U, 64U})
+    for (const Elem elem : {Elem::f16, Elem::bf16})
+      for (const auto& [past, n] : {std::pair{0U, 1U}, {1500U, 1U}, {300U, 1U}, {40U, 90U}})
+        for (const std::int32_t window : {-1, 700}) {
+          const std::uint64_t capacity = past + n + 2;
+          const std::vector<float> q = random_floats(heads * n * dim, 4),
+                                   k = random_floats(kv_heads * capacity * dim, 5),
+                                   v = random_floats(kv_heads * capacity * dim, 6);
+          std::vector<std::uint16_t> stored_k(k.size()), stored_v(v.size());
+          narrow(elem, k.data(), k.size(), stored_k.data());
+          narrow(elem, v.data(), v.size(), stored_v.data());
+          std::vector<float> wide_k(k.size()), wide_v(v.size());
+          widen(elem, stored_k.data(), k.size(), wide_k.data());
+          widen(elem, stored_v.data(), v.size(), wide_v.data());
+          AttentionInput floats{heads, kv_heads, dim,           window,        past,
+                                n,     q.data(), wide_k.data(), wide_v.data(), capacity};
+          AttentionInput halves = floats;
+          halves.k = stored_k.data();
+          halves.v = stored_v.data();
+          halves.elem = elem;
+          std::vector<std::vector<float>> out;
+          for (const unsigned threads : {1U, 3U})
+            for (const AttentionInput& input : {floats, halves})
+              for (const std::uint64_t first_observed : {std::uint64_t{n}, std::uint64_t{0}}) {
+                Workers workers(threads);
+                attend(workers, input, out.emplace_back(n * heads * dim).data(), first_observed,
+                       [](auto...) {});
+              }
+          INFO("dim " << dim << ", " << elem_name(elem) << ", past " << past << ", n " << n << ", window "
+                      << window);
+          for (const std::vector<float>& each : out) REQUIRE(each == out[0]);
+          const SlowAttention slow = slow_attention(floats);
+          for (std::size_t i = 0; i < out[0].size(); ++i)
+            REQUIRE(std::abs(slow.out[i] - double{out[0][i]}) < 2e-6);
         }
 }
 

@@ -18,6 +18,10 @@ template <std::size_t vectors>
 constexpr std::size_t kRowsAtOnce = vectors == 1 ? 12 : 6;
 // Number of keys in a partial sum; it keeps the rounding small and the scores of these keys in cache.
 constexpr std::size_t kStretch = 256;
+// Stretches of a task of a token alone: long enough to be worth a thread, and enough tasks for many threads.
+constexpr std::size_t kStretchesPerTask = 2;
+// Bytes by which a token alone asks memory for keys and values ahead.
+constexpr std::size_t kCacheAhead = 1 << 13;
 
 std::size_t rounded_up(std::size_t n) {
   return tasks_of(n, kWide) * kWide;
@@ -62,6 +66,21 @@ Block block_of(const AttentionInput& input, const Deal& deal, std::size_t part, 
           input.past + first + rows - first_key};
 }
 
+/// Key or value rows of a head in `of`, which is input.k or input.v, from `first` on.
+const std::byte* stored_rows(const AttentionInput& input, const void* of, std::size_t kv_head,
+                             std::size_t first) {
+  return static_cast<const std::byte*>(of) +
+         (kv_head * input.capacity + first) * input.dim * elem_bytes(input.elem);
+}
+
+/// Calls body with the type of the cache as a constant.
+template <class Body>
+void with_elem(Elem elem, const Body& body) {
+  if (elem == Elem::f32) return body(std::integral_constant<Elem, Elem::f32>{});
+  if (elem == Elem::f16) return body(std::integral_constant<Elem, Elem::f16>{});
+  body(std::integral_constant<Elem, Elem::bf16>{});
+}
+
 /// Transposes [rows, columns], both multiples of kWide.
 void turn(const float* from, std::size_t rows, std::size_t columns, float* to) {
   for (std::size_t i = 0; i < rows; i += kWide)
@@ -76,11 +95,23 @@ class Scratch {
   float* p() { return p_.floats(0); }
   float* rows(std::size_t floats) { return rows_.floats(floats); }
   float* columns(std::size_t floats) { return columns_.floats(floats); }
+  float* widened(std::size_t floats) { return widened_.floats(floats); }
   float inverse[kLanes];  ///< of the sum of each lane's weights
 
  private:
-  WideBuffer p_, rows_, columns_;
+  WideBuffer p_, rows_, columns_, widened_;
 };
+
+/// Rows [first, first + count) of the block's keys or values as floats: in place, or widened.
+const float* float_rows(const AttentionInput& input, const Block& block, const void* of, std::size_t first,
+                        std::size_t count, Scratch& scratch) {
+  const std::size_t kv_head = block.head / (input.heads / input.kv_heads);
+  const std::byte* rows = stored_rows(input, of, kv_head, block.first_key + first);
+  if (input.elem == Elem::f32) return reinterpret_cast<const float*>(rows);
+  float* out = scratch.widened(count * input.dim);
+  widen(input.elem, rows, count * input.dim, out);
+  return out;
+}
 
 /// The lanes' queries as [dim, lanes]; lanes without a query are zero.
 const float* gather_queries(const AttentionInput& input, const Block& block, std::size_t lanes,
@@ -120,14 +151,13 @@ struct Visible {
   }
 };
 
-/// Writes the scores of keys [first, first + rows) to p, -inf where a lane does not see the key, and updates
-/// the maximum `largest`.
+/// Writes the scores of `rows` keys, of which the first is key `first`, to p, -inf where a lane does not see
+/// the key, and updates the maximum `largest`.
 template <std::size_t vectors, std::size_t rows>
-void score(const AttentionInput& input, const float* keys, const float* queries,
-           const Visible<vectors>& visible, std::size_t first, float* p, Wide (&largest)[vectors]) {
+void score(const float* keys, std::size_t dim, const float* queries, const Visible<vectors>& visible,
+           std::size_t first, float* p, Wide (&largest)[vectors]) {
   Wide sums[rows][vectors] = {};
-  add_product<rows, vectors>(keys + first * input.dim, input.dim, 1, queries, vectors * kWide, input.dim,
-                             sums);
+  add_product<rows, vectors>(keys, dim, 1, queries, vectors * kWide, dim, sums);
   for (std::size_t i = 0; i < rows; ++i) {
     const std::size_t key = first + i;
     const bool seen_by_all = key >= visible.all_from && key < visible.all_to;
@@ -180,19 +210,22 @@ void add_values(const float* values, std::size_t dim, std::size_t channel, const
 template <std::size_t vectors>
 void attend_lanes(const AttentionInput& input, const Block& block, Scratch& scratch, float* out) {
   constexpr std::size_t lanes = vectors * kWide, at_once = kRowsAtOnce<vectors>;
-  const std::size_t kv_head = block.head / (input.heads / input.kv_heads);
-  const std::size_t offset = (kv_head * input.capacity + block.first_key) * input.dim;
-  const float *keys = input.k + offset, *values = input.v + offset;
   float* p = scratch.p(block.keys, lanes);
   const float* queries = gather_queries(input, block, lanes, scratch);
 
   const Visible<vectors> visible(input, block);
   Wide largest[vectors], sums[vectors] = {};
   for (Wide& most : largest) most = all_of(-std::numeric_limits<float>::infinity());
-  std::size_t key = 0;
-  for (; key + at_once <= block.keys; key += at_once)
-    score<vectors, at_once>(input, keys, queries, visible, key, p, largest);
-  for (; key < block.keys; ++key) score<vectors, 1>(input, keys, queries, visible, key, p, largest);
+  constexpr std::size_t kKeys = kStretch / at_once * at_once;
+  for (std::size_t first = 0; first < block.keys; first += kKeys) {
+    const std::size_t count = std::min(kKeys, block.keys - first);
+    const float* keys = float_rows(input, block, input.k, first, count, scratch);
+    std::size_t i = 0;
+    for (; i + at_once <= count; i += at_once)
+      score<vectors, at_once>(keys + i * input.dim, input.dim, queries, visible, first + i, p, largest);
+    for (; i < count; ++i)
+      score<vectors, 1>(keys + i * input.dim, input.dim, queries, visible, first + i, p, largest);
+  }
   weigh<vectors>(p, block.keys, 1.0F / std::sqrt(static_cast<float>(input.dim)), largest, sums);
   for (std::size_t v = 0; v < vectors; ++v) store(all_of(1.0F) / sums[v], scratch.inverse + v * kWide);
 
@@ -201,13 +234,12 @@ void attend_lanes(const AttentionInput& input, const Block& block, Scratch& scra
   std::fill_n(turned, dim * lanes, 0.0F);
   for (std::size_t first = 0; first < block.keys; first += kStretch) {
     const std::size_t count = std::min(kStretch, block.keys - first);
+    const float* values = float_rows(input, block, input.v, first, count, scratch);
     std::size_t channel = 0;
     for (; channel + at_once <= input.dim; channel += at_once)
-      add_values<vectors, at_once>(values + first * input.dim, input.dim, channel, p + first * lanes, count,
-                                   turned);
+      add_values<vectors, at_once>(values, input.dim, channel, p + first * lanes, count, turned);
     for (; channel < input.dim; ++channel)
-      add_values<vectors, 1>(values + first * input.dim, input.dim, channel, p + first * lanes, count,
-                             turned);
+      add_values<vectors, 1>(values, input.dim, channel, p + first * lanes, count, turned);
   }
   float* rows = scratch.rows(lanes * dim);
   turn(turned, dim, lanes, rows);
@@ -218,87 +250,151 @@ void attend_lanes(const AttentionInput& input, const Block& block, Scratch& scra
   }
 }
 
-/// The same for the heads [lane, lane + queries) of a block of one row, whose queries would leave most lanes
-/// empty: here the lanes hold keys, and later channels. Every sum has the order of attend_lanes().
-template <std::size_t queries>
-void attend_heads(const AttentionInput& input, const Block& block, std::size_t lane, Scratch& scratch,
-                  float* out) {
-  constexpr std::size_t at_once = 2 * kWide;  // keys; and registers of channels
-  const std::size_t kv_head = block.head / (input.heads / input.kv_heads), dim = input.dim;
-  const std::size_t offset = (kv_head * input.capacity + block.first_key) * dim,
-                    step = rounded_up(block.keys);
-  const float *keys = input.k + offset, *values = input.v + offset;
-  const float* query = input.q + ((block.head + lane) * input.n + block.first) * dim;
-  float* p = scratch.p() + lane * step;  // [queries, step]
-  float* turned = scratch.rows(2 * at_once * dim);
-  float* last_keys = turned + at_once * dim;
+/// A block of one row, whose queries would leave most lanes empty: here the lanes hold keys, and later
+/// channels. Its stretches of keys may be computed in any order and by any thread, first their scores, then
+/// their weights; every sum has the order of attend_lanes().
+class RowByStretch {
+ public:
+  RowByStretch(const AttentionInput& input, const Block& block, Scratch& scratch)
+      : input_(input),
+        block_(block),
+        scratch_(scratch),
+        kv_head_(block.head / (input.heads / input.kv_heads)),
+        step_(rounded_up(block.keys)),
+        p_(scratch.p(block.keys, block.heads)),
+        largest_(scratch.rows(stretches() * block.heads * (input.dim + 2))),
+        sums_(largest_ + stretches() * block.heads),
+        values_(sums_ + stretches() * block.heads) {}
 
-  Wide largest[queries];
-  for (Wide& most : largest) most = all_of(-std::numeric_limits<float>::infinity());
-  for (std::size_t first = 0; first < block.keys; first += at_once) {
-    const std::size_t count = std::min(at_once, block.keys - first);
-    const float* from = keys + first * dim;
-    if (count < at_once) {  // the first key once more for those that are not there
-      std::copy_n(from, count * dim, last_keys);
-      for (std::size_t i = count; i < at_once; ++i) std::copy_n(from, dim, last_keys + i * dim);
-      from = last_keys;
-    }
-    const float* ahead = keys + (first + 2 * at_once) * dim;  // asked of memory as they are read here
-    for (std::size_t i = 0; i < at_once; i += kWide)
-      for (std::size_t c = 0; c < dim; c += kWide, ahead += kWide * kWide) {
-        for (std::size_t line = 0; line < kWide; ++line) __builtin_prefetch(ahead + line * kWide);
-        transpose(from + i * dim + c, dim, turned + c * at_once + i, at_once);
-      }
-    Wide sums[queries][2] = {};
-    add_product<queries, 2>(query, input.n * dim, 1, turned, at_once, dim, sums);
-    for (std::size_t i = 0; i < queries; ++i)
-      for (std::size_t v = 0; v < 2 && v * kWide < count; ++v) {
-        largest[i] = sums[i][v] > largest[i] ? sums[i][v] : largest[i];
-        store(sums[i][v], p + i * step + first + v * kWide);
-      }
+  std::size_t stretches() const { return tasks_of(block_.keys, kStretch); }
+  void score(std::size_t stretch) {
+    with_elem(input_.elem, [&](auto elem) {
+      by_queries([&](auto queries, std::size_t lane) {
+        score_keys<decltype(elem)::value, decltype(queries)::value>(stretch, lane);
+      });
+    });
   }
-  const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
-  for (std::size_t i = 0; i < queries; ++i) {
-    float lanes[kWide];
-    store(largest[i], lanes);
-    const Wide most = all_of(*std::max_element(lanes, lanes + kWide));
-    for (std::size_t key = 0; key < block.keys; key += kWide) {
-      float* at = p + i * step + key;
-      store(exp_of((load(at) - most) * scale), at);
+  /// After every score().
+  void weigh(std::size_t stretch) {
+    with_elem(input_.elem, [&](auto elem) {
+      by_queries([&](auto queries, std::size_t lane) {
+        weigh_values<decltype(elem)::value, decltype(queries)::value>(stretch, lane);
+      });
+    });
+  }
+  /// After every weigh(): the outputs, and scratch.inverse.
+  void finish(float* out) const {
+    for (std::size_t lane = 0; lane < block_.heads; ++lane) {
+      float sum = 0, *to = out + (block_.first * input_.heads + block_.head + lane) * input_.dim;
+      std::fill_n(to, input_.dim, 0.0F);
+      for (std::size_t stretch = 0; stretch < stretches(); ++stretch) {
+        const std::size_t at = stretch * block_.heads + lane;
+        sum += sums_[at];
+        for (std::size_t c = 0; c < input_.dim; ++c) to[c] += values_[at * input_.dim + c];
+      }
+      scratch_.inverse[lane] = 1.0F / sum;
+      for (std::size_t c = 0; c < input_.dim; ++c) to[c] *= scratch_.inverse[lane];
     }
   }
-  float sums[queries] = {};
-  for (std::size_t first = 0; first < block.keys; first += kStretch) {
-    float partial[queries] = {};
-    for (std::size_t key = first; key < std::min(block.keys, first + kStretch); ++key)
-      for (std::size_t i = 0; i < queries; ++i) partial[i] += p[i * step + key];
-    for (std::size_t i = 0; i < queries; ++i) sums[i] += partial[i];
+
+ private:
+  static constexpr std::size_t kKeysAtOnce = 2 * kWide;
+
+  /// Calls body(number of queries, first lane) for at most four heads at a time.
+  template <class Body>
+  void by_queries(const Body& body) const {
+    std::size_t lane = 0;
+    for (; lane + 4 <= block_.heads; lane += 4) body(std::integral_constant<std::size_t, 4>{}, lane);
+    if (block_.heads - lane == 3) body(std::integral_constant<std::size_t, 3>{}, lane);
+    if (block_.heads - lane == 2) body(std::integral_constant<std::size_t, 2>{}, lane);
+    if (block_.heads - lane == 1) body(std::integral_constant<std::size_t, 1>{}, lane);
   }
 
-  float* to = out + (block.first * input.heads + block.head + lane) * dim;
-  std::fill_n(to, queries * dim, 0.0F);
-  for (std::size_t first = 0; first < block.keys; first += kStretch) {
-    const std::size_t count = std::min(kStretch, block.keys - first);
+  template <Elem elem, std::size_t queries>
+  void score_keys(std::size_t stretch, std::size_t lane) {
+    constexpr std::size_t kOne = elem_bytes(elem);
+    const std::size_t dim = input_.dim, end = std::min(block_.keys, (stretch + 1) * kStretch);
+    const float* query = input_.q + ((block_.head + lane) * input_.n + block_.first) * dim;
+    const std::byte* keys = stored_rows(input_, input_.k, kv_head_, block_.first_key);
+    thread_local WideBuffer buffer;
+    float* turned = buffer.floats(2 * kKeysAtOnce * dim);
+    auto* last_keys = reinterpret_cast<std::byte*>(turned + kKeysAtOnce * dim);
+
+    Wide largest[queries];
+    for (Wide& most : largest) most = all_of(-std::numeric_limits<float>::infinity());
+    for (std::size_t first = stretch * kStretch; first < end; first += kKeysAtOnce) {
+      const std::size_t count = std::min(kKeysAtOnce, end - first), row = dim * kOne;
+      const std::byte* from = keys + first * row;
+      if (count < kKeysAtOnce) {  // the first key once more for those that are not there
+        std::copy_n(from, count * row, last_keys);
+        for (std::size_t i = count; i < kKeysAtOnce; ++i) std::copy_n(from, row, last_keys + i * row);
+        from = last_keys;
+      }
+      const std::byte* ahead = keys + first * row + kCacheAhead;
+      for (std::size_t i = 0; i < kKeysAtOnce; i += kWide)
+        for (std::size_t c = 0; c < dim; c += kWide, ahead += kWide * kWide * kOne) {
+          for (std::size_t line = 0; line < kWide * kWide * kOne; line += 64)
+            __builtin_prefetch(ahead + line);
+          transpose_stored<elem>(from + (i * dim + c) * kOne, dim, turned + c * kKeysAtOnce + i, kKeysAtOnce);
+        }
+      Wide sums[queries][2] = {};
+      add_product<queries, 2>(query, input_.n * dim, 1, turned, kKeysAtOnce, dim, sums);
+      for (std::size_t i = 0; i < queries; ++i)
+        for (std::size_t v = 0; v < 2 && v * kWide < count; ++v) {
+          largest[i] = sums[i][v] > largest[i] ? sums[i][v] : largest[i];
+          store(sums[i][v], p_ + (lane + i) * step_ + first + v * kWide);
+        }
+    }
+    for (std::size_t i = 0; i < queries; ++i) {
+      float lanes[kWide];
+      store(largest[i], lanes);
+      largest_[stretch * block_.heads + lane + i] = *std::max_element(lanes, lanes + kWide);
+    }
+  }
+
+  template <Elem elem, std::size_t queries>
+  void weigh_values(std::size_t stretch, std::size_t lane) {
+    const float scale = 1.0F / std::sqrt(static_cast<float>(input_.dim));
+    const std::size_t dim = input_.dim, first = stretch * kStretch;
+    const std::size_t count = std::min(kStretch, block_.keys - first);
+    float* p = p_ + lane * step_ + first;  // [queries, step_]
+    for (std::size_t i = 0; i < queries; ++i) {
+      float most = largest_[lane + i];
+      for (std::size_t other = 1; other < stretches(); ++other)
+        most = std::max(most, largest_[other * block_.heads + lane + i]);
+      for (std::size_t key = 0; key < count; key += kWide) {
+        float* at = p + i * step_ + key;
+        store(exp_of((load(at) - all_of(most)) * scale), at);
+      }
+    }
+    float sums[queries] = {};
+    for (std::size_t key = 0; key < count; ++key)
+      for (std::size_t i = 0; i < queries; ++i) sums[i] += p[i * step_ + key];
+    const std::size_t place = stretch * block_.heads + lane;
+    std::copy_n(sums, queries, sums_ + place);
+
+    const std::byte* values = stored_rows(input_, input_.v, kv_head_, block_.first_key + first);
     const auto add = [&]<std::size_t vectors>(std::integral_constant<std::size_t, vectors>,
                                               std::size_t channel) {
       Wide part[queries][vectors] = {};
-      add_product<queries, vectors>(p + first, step, 1, values + first * dim + channel, dim, count, part);
+      add_product_stored<elem, kCacheAhead>(p, step_, 1, values + channel * elem_bytes(elem), dim, count,
+                                            part);
       for (std::size_t i = 0; i < queries; ++i)
-        for (std::size_t v = 0; v < vectors; ++v) {
-          float* at = to + i * dim + channel + v * kWide;
-          store(load(at) + part[i][v], at);
-        }
+        for (std::size_t v = 0; v < vectors; ++v)
+          store(part[i][v], values_ + (place + i) * dim + channel + v * kWide);
     };
     std::size_t channel = 0;
     for (; channel + 4 * kWide <= dim; channel += 4 * kWide)
       add(std::integral_constant<std::size_t, 4>{}, channel);
     for (; channel < dim; channel += kWide) add(std::integral_constant<std::size_t, 1>{}, channel);
   }
-  for (std::size_t i = 0; i < queries; ++i) {
-    scratch.inverse[lane + i] = 1.0F / sums[i];
-    for (std::size_t c = 0; c < dim; ++c) to[i * dim + c] *= scratch.inverse[lane + i];
-  }
-}
+
+  const AttentionInput& input_;
+  Block block_;
+  Scratch& scratch_;
+  std::size_t kv_head_, step_;             // step_: floats between two lanes of p_
+  float *p_, *largest_, *sums_, *values_;  // [heads, step_]; [stretches, heads]; the same; [..., dim]
+};
 
 /// Where the weight of a key in a lane lies in a block's scratch: at key * of_key + lane * of_lane.
 struct Layout {
@@ -321,12 +417,32 @@ void attend_block(const AttentionInput& input, const Block& block, Scratch& scra
     if (block.lanes() <= kWide) return attend_lanes<1>(input, block, scratch, out);
     return attend_lanes<kLaneVectors>(input, block, scratch, out);
   }
-  scratch.p(block.keys, block.heads);
-  std::size_t lane = 0;
-  for (; lane + 4 <= block.heads; lane += 4) attend_heads<4>(input, block, lane, scratch, out);
-  if (block.heads - lane == 3) return attend_heads<3>(input, block, lane, scratch, out);
-  if (block.heads - lane == 2) return attend_heads<2>(input, block, lane, scratch, out);
-  if (block.heads - lane == 1) attend_heads<1>(input, block, lane, scratch, out);
+  RowByStretch row(input, block, scratch);
+  for (std::size_t stretch = 0; stretch < row.stretches(); ++stretch) row.score(stretch);
+  for (std::size_t stretch = 0; stretch < row.stretches(); ++stretch) row.weigh(stretch);
+  row.finish(out);
+}
+
+/// The only row of the input, whose blocks are by_heads(), its stretches shared among threads.
+void attend_token(Workers& workers, const AttentionInput& input, const Deal& deal, float* out) {
+  const std::size_t parts = input.kv_heads * deal.parts;
+  thread_local std::vector<Scratch> scratch;
+  scratch.resize(std::max(scratch.size(), parts));
+  std::vector<RowByStretch> rows;
+  rows.reserve(parts);
+  for (std::size_t part = 0; part < parts; ++part)
+    rows.emplace_back(input, block_of(input, deal, part, 0), scratch[part]);
+  const std::size_t stretches = rows[0].stretches(), of_row = tasks_of(stretches, kStretchesPerTask);
+  const auto in_tasks = [&](void (RowByStretch::*step)(std::size_t)) {
+    workers.run(parts * of_row, [&](std::size_t task) {
+      const std::size_t first = task % of_row * kStretchesPerTask;
+      for (std::size_t i = first; i < std::min(stretches, first + kStretchesPerTask); ++i)
+        (rows[task / of_row].*step)(i);
+    });
+  };
+  in_tasks(&RowByStretch::score);
+  in_tasks(&RowByStretch::weigh);
+  for (const RowByStretch& row : rows) row.finish(out);
 }
 
 /// Adds a block's probabilities to its heads' columns, in the order of rows.
@@ -392,6 +508,9 @@ void attend(Workers& workers, const AttentionInput& input, float* out, std::uint
   const Deal deal(input);
   const std::size_t parts = input.kv_heads * deal.parts, blocks = tasks_of(input.n, deal.rows);
   const std::size_t unobserved = std::min<std::size_t>(blocks, first_observed / deal.rows);
+  if (input.n == 1 && unobserved == 1 && columns.sum == nullptr &&
+      by_heads(input, block_of(input, deal, 0, 0)))
+    return attend_token(workers, input, deal, out);
   const auto attend_one = [&](std::size_t part, std::size_t index) {
     thread_local Scratch scratch;
     const Block block = block_of(input, deal, part, index);

@@ -28,31 +28,31 @@ std::int64_t nanoseconds(Clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
 }
 
-/// Number of floats of one layer's keys.
+/// Bytes of one layer's keys.
 std::uint64_t layer_cache(const ModelConfig& config, const RunOptions& options) {
-  return std::uint64_t{config.n_kv_heads} * options.capacity * config.head_dim;
+  return std::uint64_t{config.n_kv_heads} * options.capacity * config.head_dim * elem_bytes(options.elem);
 }
 
 struct Free {
-  void operator()(float* floats) const { std::free(floats); }
+  void operator()(std::byte* bytes) const { std::free(bytes); }
 };
-using CacheFloats = std::unique_ptr<float[], Free>;
+using CacheBytes = std::unique_ptr<std::byte[], Free>;
 
 /// Memory that becomes pages as it fills: large ones where the system has them, because a step reads all of
 /// it, and looking up small pages takes half of that time.
-CacheFloats cache_floats(std::uint64_t count) {
+CacheBytes cache_bytes(std::uint64_t count) {
   constexpr std::uint64_t kLargePage = 1 << 21;
-  const std::uint64_t bytes = tasks_of(count * sizeof(float), kLargePage) * kLargePage;
-  CacheFloats floats(static_cast<float*>(std::aligned_alloc(kLargePage, bytes)));
-  if (!floats) throw std::bad_alloc();
-  ::madvise(floats.get(), bytes, MADV_HUGEPAGE);
-  return floats;
+  const std::uint64_t bytes = tasks_of(count, kLargePage) * kLargePage;
+  CacheBytes cache(static_cast<std::byte*>(std::aligned_alloc(kLargePage, bytes)));
+  if (!cache) throw std::bad_alloc();
+  ::madvise(cache.get(), bytes, MADV_HUGEPAGE);
+  return cache;
 }
 
 /// Refuses a cache and column sums that together exceed this machine's memory: their allocation would
 /// succeed, and the run would be killed later.
 const RunOptions& checked(const ModelConfig& config, const RunOptions& options) {
-  double of_token = 2.0 * sizeof(float) * config.n_kv_heads * config.head_dim;
+  double of_token = 2.0 * config.n_kv_heads * config.head_dim * static_cast<double>(elem_bytes(options.elem));
   if (options.counts_columns) of_token += 2.0 * sizeof(double) * config.n_heads;
   const double needed = of_token * config.n_layers * static_cast<double>(options.capacity);
   const double available =
@@ -78,17 +78,22 @@ struct CpuRun::State {
         options(checked(config_in, options_in)),
         workers(options_in.threads),
         frequencies(rope_frequencies(config_in.rope, options_in.capacity)),
-        layer_floats(layer_cache(config_in, options_in)),
-        keys(cache_floats(layer_floats * config_in.n_layers)),
-        values(cache_floats(layer_floats * config_in.n_layers)) {}
+        layer_bytes(layer_cache(config_in, options_in)),
+        keys(cache_bytes(layer_bytes * config_in.n_layers)),
+        values(cache_bytes(layer_bytes * config_in.n_layers)) {}
 
-  float* cache(const CacheFloats& of, std::uint32_t layer) { return of.get() + layer * layer_floats; }
+  /// Where a head's keys or values are in `of`, from token `first` on.
+  std::byte* cache(const CacheBytes& of, std::uint32_t layer, std::uint64_t head = 0,
+                   std::uint64_t first = 0) {
+    return of.get() + layer * layer_bytes +
+           (head * options.capacity + first) * config.head_dim * elem_bytes(options.elem);
+  }
 
   void embed(std::span<const std::int32_t> tokens);
   void layer_attention(std::uint32_t layer, const RopeTable& rope, RunObserver& observer,
                        std::future<void>& showing, PassTiming& timing);
   void layer_mlp(const LayerWeights& layer);
-  void store(const std::vector<float>& rows, float* cache) const;
+  void store(const std::vector<float>& rows, const CacheBytes& of, std::uint32_t layer);
   void count_pass();
   ColumnSums columns(std::uint32_t layer);
   /// Runs `call` of the observer and adds its time to observer_time.
@@ -109,8 +114,8 @@ struct CpuRun::State {
   RunOptions options;
   Workers workers;
   std::vector<float> frequencies;
-  std::uint64_t layer_floats;                       // floats of one layer's keys
-  CacheFloats keys, values;                         // [layers, kv_heads, capacity, head_dim]
+  std::uint64_t layer_bytes;                        // of one layer's keys
+  CacheBytes keys, values;                          // [layers, kv_heads, capacity, head_dim] of options.elem
   std::uint64_t past = 0, n = 0;                    // tokens before and in the current pass
   std::uint64_t counted = 0;                        // tokens whose attention is in the column sums
   bool counting = false;                            // whether the current pass is counted
@@ -132,11 +137,11 @@ void CpuRun::State::embed(std::span<const std::int32_t> tokens) {
   }
 }
 
-/// Copies rows [kv_heads, n, dim] to their places in a layer's cache.
-void CpuRun::State::store(const std::vector<float>& rows, float* cache) const {
+/// Stores rows [kv_heads, n, dim], which are rounded to the cache's elements, in a layer's cache.
+void CpuRun::State::store(const std::vector<float>& rows, const CacheBytes& of, std::uint32_t layer) {
   const std::uint64_t dim = config.head_dim;
   for (std::uint64_t head = 0; head < config.n_kv_heads; ++head)
-    std::copy_n(rows.data() + head * n * dim, n * dim, cache + (head * options.capacity + past) * dim);
+    narrow(options.elem, rows.data() + head * n * dim, n * dim, cache(of, layer, head, past));
 }
 
 /// Prepares the column sums for counting the current pass.
@@ -163,31 +168,25 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
   normed.resize(hidden.size());
   rms_norm(workers, hidden.data(), n, w.attention_norm, eps, normed.data());
 
-  const auto project = [&](const Linear& linear, const HeadTransform& transform, std::vector<float>& out) {
-    projected.resize(n * linear.out);
-    out.resize(n * linear.out);
-    apply_linear(workers, linear, normed.data(), n, projected.data());
-    split_heads(workers, transform, projected.data(), n, out.data());
+  projected.resize(n * (w.q.out + w.k.out + w.v.out));
+  float *q_rows = projected.data(), *k_rows = q_rows + n * w.q.out, *v_rows = k_rows + n * w.k.out;
+  apply_linear(workers, {{&w.q, q_rows}, {&w.k, k_rows}, {&w.v, v_rows}}, normed.data(), n);
+  const auto split = [&](const HeadTransform& transform, const float* rows, std::vector<float>& out) {
+    out.resize(n * transform.heads * transform.dim);
+    split_heads(workers, transform, rows, n, out.data());
   };
-  project(w.q, {config.n_heads, config.head_dim, w.q_norm, eps, &rope, options.elem}, q);
-  project(w.k, {config.n_kv_heads, config.head_dim, w.k_norm, eps, &rope, options.elem}, k);
-  project(w.v, {config.n_kv_heads, config.head_dim, {}, eps, nullptr, options.elem}, v);
-  store(k, cache(keys, layer));
-  store(v, cache(values, layer));
+  split({config.n_heads, config.head_dim, w.q_norm, eps, &rope, options.elem}, q_rows, q);
+  split({config.n_kv_heads, config.head_dim, w.k_norm, eps, &rope, options.elem}, k_rows, k);
+  split({config.n_kv_heads, config.head_dim, {}, eps, nullptr, options.elem}, v_rows, v);
+  store(k, keys, layer);
+  store(v, values, layer);
   // A single token is not worth a thread: settle() then runs the deferred call.
   showing = std::async(n > 1 ? std::launch::async : std::launch::deferred,
                        [this, layer, &observer] { observer.on_tensors(layer, past, n, q, k, v); });
 
-  const AttentionInput input{config.n_heads,
-                             config.n_kv_heads,
-                             config.head_dim,
-                             config.layer_window[layer],
-                             past,
-                             n,
-                             q.data(),
-                             cache(keys, layer),
-                             cache(values, layer),
-                             options.capacity};
+  const AttentionInput input{
+      config.n_heads, config.n_kv_heads,  config.head_dim,      config.layer_window[layer], past,        n,
+      q.data(),       cache(keys, layer), cache(values, layer), options.capacity,           options.elem};
   const std::uint64_t wanted = observer.first_attention_row();
   const std::uint64_t first_observed = wanted <= past ? 0 : std::min(n, wanted - past);
   if (first_observed < n) settle(showing);
@@ -212,8 +211,7 @@ void CpuRun::State::layer_mlp(const LayerWeights& w) {
   rms_norm(workers, hidden.data(), n, w.mlp_norm, static_cast<float>(config.norm_eps), normed.data());
   gate.resize(n * w.gate.out);
   up.resize(n * w.up.out);
-  apply_linear(workers, w.gate, normed.data(), n, gate.data());
-  apply_linear(workers, w.up, normed.data(), n, up.data());
+  apply_linear(workers, {{&w.gate, gate.data()}, {&w.up, up.data()}}, normed.data(), n);
   swiglu(workers, gate.data(), up.data(), gate.size());
   apply_linear(workers, w.down, gate.data(), n, normed.data());
   add_to(workers, hidden.data(), normed.data(), hidden.size());
@@ -258,9 +256,8 @@ void CpuRun::resume(std::uint32_t layer, std::uint32_t kv_head, std::span<const 
   State& s = *state_;
   if (s.past > 0 || keys.size() / s.config.head_dim > s.options.capacity) bug("not the start of a run");
   s.n = keys.size() / s.config.head_dim;
-  const std::uint64_t first = kv_head * s.options.capacity * s.config.head_dim;
-  std::ranges::copy(keys, s.cache(s.keys, layer) + first);
-  std::ranges::copy(values, s.cache(s.values, layer) + first);
+  narrow(s.options.elem, keys.data(), keys.size(), s.cache(s.keys, layer, kv_head));
+  narrow(s.options.elem, values.data(), values.size(), s.cache(s.values, layer, kv_head));
 }
 
 PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& observer) {

@@ -40,9 +40,10 @@ struct AttentionInput {
   std::int32_t window = -1;  ///< key j is seen by t iff t - window < j <= t; -1: every j <= t
   std::uint64_t past = 0, n = 0;
   const float* q = nullptr;    ///< [heads, n, dim]
-  const float* k = nullptr;    ///< [kv_heads, capacity, dim], past + n rows filled
-  const float* v = nullptr;    ///< the same
+  const void* k = nullptr;     ///< [kv_heads, capacity, dim] of `elem`, past + n rows filled
+  const void* v = nullptr;     ///< the same
   std::uint64_t capacity = 0;  ///< rows between two heads of k and v
+  Elem elem = Elem::f32;       ///< of k and v; it changes what is read of memory, and no result
 };
 /// Receives row `row` of the n: probabilities p [heads, n_keys] over keys first_key, first_key + 1, ...
 using RowObserver = std::function<void(std::uint64_t row, std::uint64_t first_key, std::uint64_t n_keys,
@@ -56,8 +57,9 @@ struct ColumnSums {
 };
 /// Computes attention into out [n, heads * dim]. Passes rows from `first_observed` on to `observe`, in order.
 /// Works on blocks of at most 64 queries, the queries of all heads that share a key head together, so that at
-/// most 64 x (past + n) scores exist at a time per thread (per key head, while rows are observed). A head's
-/// columns are summed in the order of its queries for any number of threads.
+/// most 64 x (past + n) scores exist at a time per thread (per key head, while rows are observed). A token
+/// alone is shared among threads by stretches of keys. A head's columns are summed in the order of its
+/// queries for any number of threads.
 void attend(Workers& workers, const AttentionInput& input, float* out, std::uint64_t first_observed,
             const RowObserver& observe, const ColumnSums& columns = {});
 

@@ -1,6 +1,7 @@
 #include "traces/model/cpu/linear_layer.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,7 @@ constexpr std::size_t kPackedTokens = 4;
 struct PackedPlace {
   const std::byte* panel[kVectors];
   std::size_t lane[kVectors];
+  std::size_t ahead = 0;
 
   PackedPlace(const Linear& linear, std::size_t first) {
     for (std::size_t v = 0; v < kVectors; ++v) {
@@ -46,6 +48,8 @@ struct PackedPlace {
       panel[v] = linear.packed->panel((output < linear.out ? output : first) / PackedWeights::kRows);
       lane[v] = output % PackedWeights::kRows;
     }
+    ahead = static_cast<std::size_t>(linear.packed->panel(kPanel / PackedWeights::kRows) -
+                                     linear.packed->panel(0));
   }
 };
 
@@ -55,7 +59,7 @@ template <std::size_t bits, Elem scale_elem, class Use>
                                                std::size_t index, const Use& use) {
   constexpr std::size_t kOne = elem_bytes(scale_elem), kScales = PackedWeights::kRows * kOne;
   const std::size_t offset = index * packed.group_bytes(), group = packed.form().group;
-  const WideInt least = WideInt{} + packed.form().least;
+  const FloatsOfFourBits floats(packed.form().least);
   Wide scale[kVectors], addend[kVectors], weights[kVectors];
   const std::byte* numbers[kVectors];
 #pragma GCC unroll 8
@@ -64,6 +68,8 @@ template <std::size_t bits, Elem scale_elem, class Use>
     scale[v] = load_stored<scale_elem>(at + place.lane[v] * kOne);
     addend[v] = load_stored<scale_elem>(at + kScales + place.lane[v] * kOne);
     numbers[v] = at + 2 * kScales + place.lane[v];
+    for (std::size_t line = 0; line < packed.group_bytes(); line += kLineBytes)
+      __builtin_prefetch(at + place.ahead + line, 0, 2);
   }
   if constexpr (bits == 8) {
     for (std::size_t k = 0; k < group; ++k) {
@@ -79,12 +85,12 @@ template <std::size_t bits, Elem scale_elem, class Use>
 #pragma GCC unroll 8
       for (std::size_t v = 0; v < kVectors; ++v) {
         pair[v] = load_bytes<std::uint8_t>(numbers[v] + k / 2 * PackedWeights::kRows);
-        weights[v] = multiply_add(scale[v], floats_of((pair[v] & 15) + least), addend[v]);
+        weights[v] = multiply_add(scale[v], floats.of(pair[v]), addend[v]);
       }
       use(k, weights);
 #pragma GCC unroll 8
       for (std::size_t v = 0; v < kVectors; ++v)
-        weights[v] = multiply_add(scale[v], floats_of((pair[v] >> 4) + least), addend[v]);
+        weights[v] = multiply_add(scale[v], floats.of(pair[v] >> 4), addend[v]);
       use(k + 1, weights);
     }
   }
@@ -128,22 +134,30 @@ void apply_packed(const Linear& linear, std::size_t first, const float* x, float
     for (std::size_t v = 0; v < kVectors; ++v) store(sums[i][v], y + i * kPanel + v * kWide);
 }
 
-void apply_packed_to_few(Workers& workers, const Linear& linear, const float* x, std::size_t n, float* y) {
-  workers.run(tasks_of(linear.out, kPanel), [&](std::size_t task) {
-    const std::size_t first = task * kPanel, outputs = std::min<std::size_t>(kPanel, linear.out - first);
-    alignas(64) float sums[kPackedTokens * kPanel] = {};
-    for (std::size_t i = 0; i < n && !linear.bias.empty(); ++i)
-      std::copy_n(linear.bias.data() + first, outputs, sums + i * kPanel);
-    with_form(*linear.packed, [&](auto bits, auto scale) {
-      constexpr std::size_t kBits = decltype(bits)::value;
-      constexpr Elem kScale = decltype(scale)::value;
-      if (n == 1) apply_packed<1, kBits, kScale>(linear, first, x, sums);
-      if (n == 2) apply_packed<2, kBits, kScale>(linear, first, x, sums);
-      if (n == 3) apply_packed<3, kBits, kScale>(linear, first, x, sums);
-      if (n == 4) apply_packed<4, kBits, kScale>(linear, first, x, sums);
-    });
-    for (std::size_t i = 0; i < n; ++i) std::copy_n(sums + i * kPanel, outputs, y + i * linear.out + first);
-  });
+/// Work that threads share: run(0) ... run(tasks - 1), in any order.
+struct Job {
+  std::size_t tasks = 0;
+  std::function<void(std::size_t)> run;
+};
+
+Job packed_to_few(const Linear& linear, const float* x, std::size_t n, float* y) {
+  return {tasks_of(linear.out, kPanel), [&linear, x, n, y](std::size_t task) {
+            const std::size_t first = task * kPanel,
+                              outputs = std::min<std::size_t>(kPanel, linear.out - first);
+            alignas(64) float sums[kPackedTokens * kPanel] = {};
+            for (std::size_t i = 0; i < n && !linear.bias.empty(); ++i)
+              std::copy_n(linear.bias.data() + first, outputs, sums + i * kPanel);
+            with_form(*linear.packed, [&](auto bits, auto scale) {
+              constexpr std::size_t kBits = decltype(bits)::value;
+              constexpr Elem kScale = decltype(scale)::value;
+              if (n == 1) apply_packed<1, kBits, kScale>(linear, first, x, sums);
+              if (n == 2) apply_packed<2, kBits, kScale>(linear, first, x, sums);
+              if (n == 3) apply_packed<3, kBits, kScale>(linear, first, x, sums);
+              if (n == 4) apply_packed<4, kBits, kScale>(linear, first, x, sums);
+            });
+            for (std::size_t i = 0; i < n; ++i)
+              std::copy_n(sums + i * kPanel, outputs, y + i * linear.out + first);
+          }};
 }
 
 /// fill_panel() of packed weights.
@@ -267,37 +281,65 @@ void dot_rows(const Linear& linear, std::size_t first, const float* x, float* y)
 }
 
 template <Elem elem>
-void apply_to_few(Workers& workers, const Linear& linear, const float* x, std::size_t n, float* y) {
-  workers.run(tasks_of(linear.out, kOutputsPerTask), [&](std::size_t task) {
-    const std::size_t end = std::min<std::size_t>(linear.out, (task + 1) * kOutputsPerTask);
-    std::size_t first = task * kOutputsPerTask;
-    for (; first + kOutputsAtOnce <= end; first += kOutputsAtOnce)
-      for (std::size_t token = 0; token < n; ++token)
-        dot_rows<elem, kOutputsAtOnce>(linear, first, x + token * linear.in, y + token * linear.out);
-    for (; first < end; ++first)
-      for (std::size_t token = 0; token < n; ++token)
-        dot_rows<elem, 1>(linear, first, x + token * linear.in, y + token * linear.out);
-  });
+Job stored_to_few(const Linear& linear, const float* x, std::size_t n, float* y) {
+  return {tasks_of(linear.out, kOutputsPerTask), [&linear, x, n, y](std::size_t task) {
+            const std::size_t end = std::min<std::size_t>(linear.out, (task + 1) * kOutputsPerTask);
+            std::size_t first = task * kOutputsPerTask;
+            for (; first + kOutputsAtOnce <= end; first += kOutputsAtOnce)
+              for (std::size_t token = 0; token < n; ++token)
+                dot_rows<elem, kOutputsAtOnce>(linear, first, x + token * linear.in, y + token * linear.out);
+            for (; first < end; ++first)
+              for (std::size_t token = 0; token < n; ++token)
+                dot_rows<elem, 1>(linear, first, x + token * linear.in, y + token * linear.out);
+          }};
+}
+
+bool few_tokens(const Linear& linear, std::size_t n) {
+  return n < (linear.packed ? kPackedTokens + 1 : kFewTokens);
+}
+
+Job to_few(const Linear& linear, const float* x, std::size_t n, float* y) {
+  if (linear.packed) return packed_to_few(linear, x, n, y);
+  switch (linear.elem) {
+    case Elem::f32:
+      return stored_to_few<Elem::f32>(linear, x, n, y);
+    case Elem::f16:
+      return stored_to_few<Elem::f16>(linear, x, n, y);
+    case Elem::bf16:
+      return stored_to_few<Elem::bf16>(linear, x, n, y);
+  }
+  return {};
 }
 
 }  // namespace
 
 void apply_linear_alike(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y) {
-  if (linear.packed && n <= kPackedTokens) return apply_packed_to_few(workers, linear, x, n, y);
+  if (linear.packed && few_tokens(linear, n)) return apply_linear(workers, linear, x, n, y);
   if (linear.elem == Elem::bf16 && tiles_available()) return apply_linear_on_tiles(workers, linear, x, n, y);
   apply_to_many(workers, linear, x, n, y);
 }
 
 void apply_linear(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y) {
-  if (n >= kFewTokens || linear.packed) return apply_linear_alike(workers, linear, x, n, y);
-  switch (linear.elem) {
-    case Elem::f32:
-      return apply_to_few<Elem::f32>(workers, linear, x, n, y);
-    case Elem::f16:
-      return apply_to_few<Elem::f16>(workers, linear, x, n, y);
-    case Elem::bf16:
-      return apply_to_few<Elem::bf16>(workers, linear, x, n, y);
+  apply_linear(workers, {{&linear, y}}, x, n);
+}
+
+void apply_linear(Workers& workers, std::initializer_list<Product> products, const float* x,
+                  std::uint64_t n) {
+  std::vector<Job> jobs;
+  std::size_t tasks = 0;
+  for (const auto& [linear, y] : products) {
+    if (!few_tokens(*linear, n)) {
+      apply_linear_alike(workers, *linear, x, n, y);
+      continue;
+    }
+    tasks += jobs.emplace_back(to_few(*linear, x, n, y)).tasks;
   }
+  if (tasks == 0) return;
+  workers.run(tasks, [&](std::size_t task) {
+    auto job = jobs.begin();
+    for (; task >= job->tasks; ++job) task -= job->tasks;
+    job->run(task);
+  });
 }
 
 }  // namespace kvsim::model::cpu

@@ -1,6 +1,7 @@
 #pragma once
 /// Multiplies by a checkpoint's matrices, in float.
 #include <cstdint>
+#include <initializer_list>
 
 #include "sim/base/workers.hpp"
 #include "traces/model/weights.hpp"
@@ -13,6 +14,15 @@ namespace kvsim::model::cpu {
 /// through this choice. Packed weights are widened in registers too, and their sums have one order for any
 /// number of tokens, that of many tokens.
 void apply_linear(Workers& workers, const Linear& linear, const float* x, std::uint64_t n, float* y);
+
+/// A matrix, and where its product goes.
+struct Product {
+  const Linear* linear;
+  float* y;
+};
+/// The same of several matrices and one x. With few tokens threads share them all at once: they would wait
+/// for each other as long as a small product takes.
+void apply_linear(Workers& workers, std::initializer_list<Product> products, const float* x, std::uint64_t n);
 
 /// The same with the kernel of many tokens for every n: a token's outputs are the same bits whatever else is
 /// in the batch.

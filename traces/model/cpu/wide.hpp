@@ -110,6 +110,34 @@ inline Wide floats_of(WideInt integers) {
   return __builtin_convertvector(integers, Wide);
 }
 
+/// The sixteen floats that four bits stand for, `least` and the next ones.
+class FloatsOfFourBits {
+ public:
+  explicit FloatsOfFourBits(std::int32_t least) {
+#if defined(__AVX512F__)
+    for (std::size_t i = 0; i < kWide; ++i)
+      table_[i] = static_cast<float>(least + static_cast<std::int32_t>(i));
+#else
+    least_ = WideInt{} + least;
+#endif
+  }
+  /// Of the lowest four bits of each lane.
+  Wide of(WideInt bits) const {
+#if defined(__AVX512F__)
+    return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(bits), table_);
+#else
+    return floats_of((bits & 15) + least_);
+#endif
+  }
+
+ private:
+#if defined(__AVX512F__)
+  Wide table_;
+#else
+  WideInt least_;
+#endif
+};
+
 /// A buffer of floats, aligned to a register. It grows on demand and does not preserve its content.
 class WideBuffer {
  public:
@@ -170,12 +198,13 @@ inline Wide exp_of(Wide x) {
   return x < kLeast ? Wide{} : result;
 }
 
-/// Transposes a square of kWide x kWide floats: to[j][i] = from[i][j]; strides are floats between rows. A
-/// template, so that steps wider than the square are not compiled.
-template <std::size_t n = kWide>
-void transpose(const float* from, std::size_t from_stride, float* to, std::size_t to_stride) {
+/// Transposes a square of kWide x kWide stored elements into floats: to[j][i] = from[i][j]; strides are
+/// elements between rows. A template of n, so that steps wider than the square are not compiled.
+template <Elem elem, std::size_t n = kWide>
+void transpose_stored(const std::byte* from, std::size_t from_stride, float* to, std::size_t to_stride) {
   std::array<Wide, kWide> rows;
-  for (std::size_t i = 0; i < kWide; ++i) rows[i] = load(from + i * from_stride);
+  for (std::size_t i = 0; i < kWide; ++i)
+    rows[i] = load_stored<elem>(from + i * from_stride * elem_bytes(elem));
   // Swaps the off-diagonal quarters of every 2s x 2s square, for s = 1, 2, 4, ...
   const auto swap_quarters = [&]<std::size_t... lane>(auto step, std::index_sequence<lane...>) {
     constexpr std::size_t s = decltype(step)::value;
@@ -195,16 +224,26 @@ void transpose(const float* from, std::size_t from_stride, float* to, std::size_
   for (std::size_t i = 0; i < kWide; ++i) store(rows[i], to + i * to_stride);
 }
 
+inline void transpose(const float* from, std::size_t from_stride, float* to, std::size_t to_stride) {
+  transpose_stored<Elem::f32>(reinterpret_cast<const std::byte*>(from), from_stride, to, to_stride);
+}
+
 /// Adds A B to `sums`, `kRows` x `kVectors` vectors that stay in registers. A's element (i, k) lies at a[i *
-/// row_step + k * depth_step], B's row k is kVectors * kWide floats at b + k * b_step.
-template <std::size_t kRows, std::size_t kVectors>
-[[gnu::always_inline]] inline void add_product(const float* a, std::size_t row_step, std::size_t depth_step,
-                                               const float* b, std::size_t b_step, std::size_t depth,
-                                               Wide (&sums)[kRows][kVectors]) {
+/// row_step + k * depth_step], B's row k is kVectors * kWide stored elements, k * b_step elements from b on.
+template <Elem elem, std::size_t kAheadBytes = 0, std::size_t kRows, std::size_t kVectors>
+[[gnu::always_inline]] inline void add_product_stored(const float* a, std::size_t row_step,
+                                                      std::size_t depth_step, const std::byte* b,
+                                                      std::size_t b_step, std::size_t depth,
+                                                      Wide (&sums)[kRows][kVectors]) {
+  constexpr std::size_t kOne = kWide * elem_bytes(elem);
   for (std::size_t k = 0; k < depth; ++k) {
     Wide right[kVectors];
+    const std::byte* row = b + k * b_step * elem_bytes(elem);
 #pragma GCC unroll 8
-    for (std::size_t v = 0; v < kVectors; ++v) right[v] = load(b + k * b_step + v * kWide);
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      if (kAheadBytes > 0 && v * kOne % 64 == 0) __builtin_prefetch(row + kAheadBytes + v * kOne);
+      right[v] = load_stored<elem>(row + v * kOne);
+    }
 #pragma GCC unroll 8
     for (std::size_t i = 0; i < kRows; ++i) {
       const Wide left = all_of(a[i * row_step + k * depth_step]);
@@ -212,6 +251,15 @@ template <std::size_t kRows, std::size_t kVectors>
       for (std::size_t v = 0; v < kVectors; ++v) sums[i][v] = multiply_add(left, right[v], sums[i][v]);
     }
   }
+}
+
+/// The same of floats.
+template <std::size_t kRows, std::size_t kVectors>
+[[gnu::always_inline]] inline void add_product(const float* a, std::size_t row_step, std::size_t depth_step,
+                                               const float* b, std::size_t b_step, std::size_t depth,
+                                               Wide (&sums)[kRows][kVectors]) {
+  add_product_stored<Elem::f32>(a, row_step, depth_step, reinterpret_cast<const std::byte*>(b), b_step, depth,
+                                sums);
 }
 
 }  // namespace kvsim::model::cpu
