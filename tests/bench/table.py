@@ -15,8 +15,8 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 BASELINE = HERE / "baseline.json"
-NAMES = ["replay", "streaming", "hamming", "kvcrush", "optimal_retention", "codecs", "selections", "cost", "capture", "evaluate", "reader",
-         "writer", "requests", "libcachesim"]
+NAMES = ["replay", "streaming", "hamming", "kvcrush", "optimal_retention", "codecs", "selections", "cost", "capture", "decode",
+         "evaluate", "reader", "writer", "requests", "libcachesim"]
 LIBCACHESIM = "KVSIM_LIBCACHESIM_PYTHON"
 GROWN = 1.2
 # Where ours stands below the line, a ratio is better the larger it is.

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests kvsim workload, and its prompts captured from the shipped sample model."""
+import csv
 import hashlib
+import itertools
 import json
 import re
 import subprocess

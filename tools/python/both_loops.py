@@ -33,7 +33,7 @@ MEASURES = {"evidence_loss": ("evidence loss", True, (".76 .83 .81", ".67 .71 .8
             "evidence_held": ("evidence held", False, (".35 .43 .39", "-.22 .10 .52")),
             "r": ("R", False, (".08 .20 .40", ".15 .13 .10"))}
 POLICIES = ["streaming_llm", "random", "l2_norm", "h2o", "tova", "snapkv", "cake", "keydiff", "lagkv", "critical_kv", "kvcrush", "roco",
-            "snapkv+pyramid", "snapkv+xkv", "snapkv+adakv", "keydiff+adakv", "pyramidkv", "xkv"]
+            "snapkv+pyramid", "snapkv+xkv", "snapkv+adakv", "keydiff+adakv"]
 RESAMPLES = 2000
 
 

@@ -39,7 +39,7 @@ constexpr std::size_t kPackedTokens = 4;
 struct PackedPlace {
   const std::byte* panel[kVectors];
   std::size_t lane[kVectors];
-  std::size_t ahead = 0;
+  std::size_t ahead;  ///< bytes to the same place of the next kPanel rows, for which memory is asked now
 
   PackedPlace(const Linear& linear, std::size_t first) {
     for (std::size_t v = 0; v < kVectors; ++v) {
@@ -48,8 +48,8 @@ struct PackedPlace {
       panel[v] = linear.packed->panel((output < linear.out ? output : first) / PackedWeights::kRows);
       lane[v] = output % PackedWeights::kRows;
     }
-    ahead = static_cast<std::size_t>(linear.packed->panel(kPanel / PackedWeights::kRows) -
-                                     linear.packed->panel(0));
+    ahead = kPanel / PackedWeights::kRows *
+            static_cast<std::size_t>(linear.packed->panel(1) - linear.packed->panel(0));
   }
 };
 
