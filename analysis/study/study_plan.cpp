@@ -14,6 +14,7 @@
 #include "sim/base/read_file.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/sequence.hpp"
+#include "traces/model/hub_cache.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -322,13 +323,17 @@ StudyPlan plan_study(const std::string& file, const std::string& folder, const p
   if (plan.config.title.empty()) plan.config.title = plan.config.name;
   plan.folder = folder.empty() ? plan.config.name : folder;
   const fs::path home = fs::path(file).parent_path();
+  const std::string named = plan.config.capture ? plan.config.capture->model : "";
   change_paths(plan.config,
                [&](const std::string& path) { return (home / path).lexically_normal().string(); });
   if (!model.empty()) {
     if (!plan.config.capture)
       usage_error("has no use: the study captures nothing", "--model " + model,
                   "Leave it out, or give " + file + " \"capture\".");
-    plan.config.capture->model = model;
+    plan.config.capture->model = model::local_checkpoint(model);
+  } else if (std::error_code failed; plan.config.capture && !fs::exists(plan.config.capture->model, failed)) {
+    const std::string found = model::local_checkpoint(named);  // of the hub, or again what is not there
+    if (found != named) plan.config.capture->model = found;
   }
   plan_cells(plan, file, note);
   keep_first(plan.config.metrics);

@@ -76,6 +76,9 @@ workload::PromptItem line_of(capture::WorkloadItem item) {
 void add_items(std::vector<capture::WorkloadItem> items, const StudyTraces& entry,
                const model::Tokenizer& tokenizer, StudyPrompts& out) {
   for (capture::WorkloadItem& item : items) {
+    if (item.messages)
+      usage_error("is a list of messages, and a study applies no chat template", entry.files + ' ' + item.id,
+                  "Record it with kvsim capture --chat, and study the trace.");
     item.id = items.size() == 1 ? entry.name : entry.name + '-' + item.id;
     for (char& c : item.id)
       if (c <= ' ' || c >= 0x7f || c == '/') c = '-';

@@ -385,9 +385,13 @@ EVALUATE = [
     ("evaluate --model $M --workload items.jsonl --policy optimal --budget 64 --max-new-tokens 1 --quiet", "(kvsim replay) runs it",
      "{1} run.h5 --policy optimal --budget 30 --quiet"),
     ("$ echo '{\"x\": 1}' > foreign.jsonl; kvsim evaluate --model $M --workload foreign.jsonl --policy window --budget 64 --quiet",
-     "Known: (kvsim workload)",
-     "{1} needle --context 120 --count 1 --tokenizer $M -o fw.jsonl && kvsim evaluate --model $M --workload fw.jsonl --policy window "
-     "--budget 64 --max-new-tokens 1 --quiet"),
+     "(--fields prompt)=NAME", "echo '{\"x\": \"Who?\"}' > named.jsonl; kvsim evaluate --model $M --workload named.jsonl --policy window "
+     "--budget 4 --max-new-tokens 1 --quiet {1}=x"),
+    ("$ echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' > said.jsonl; kvsim evaluate --model chatty --workload said.jsonl "
+     "--policy window --budget 4 --max-new-tokens 1 --quiet", "Add (--chat)", "+ {1}"),
+    ("$ printf '{\"capture\": {\"model\": \"chatty\", \"prompts\": [\"said.jsonl\"]}, \"policies\": [\"window\"], \"budgets\": [4]}' > said.json; "
+     "kvsim study said.json -o said --quiet", "Record it with (kvsim capture --chat)",
+     "{1} --model chatty --workload said.jsonl --max-new-tokens 1 --quiet -o said.h5"),
     ("$ sed 's/\"context\"/\"contxt\"/' items.jsonl > role.jsonl; kvsim evaluate --model $M --workload role.jsonl --policy window "
      "--budget 64 --max-new-tokens 1 --quiet", "Expected question, (context)",
      "sed 's/contxt/{1}/' role.jsonl > role2.jsonl && kvsim evaluate --model $M --workload role2.jsonl --policy window --budget 64 "

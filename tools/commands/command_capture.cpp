@@ -26,7 +26,7 @@ constexpr const char* kCaptureExamples = R"(Examples:
 
 struct CaptureOptions {
   capture::CaptureOptions capture;
-  std::string queries = "all", attention = "none";
+  std::string queries = "all", attention = "none", fields;
   bool quiet = false;
 };
 
@@ -60,7 +60,8 @@ void run_capture_command(CaptureOptions& options) {
   options.capture.attention = capture::parse_row_choice(options.attention, "--attention");
   refuse_output(options.capture.output, options.capture.overwrite);
   require_ending(options.capture.output, analysis::Format::h5);
-  require_checkpoint(options.capture.model_dir);
+  options.capture.model_dir = checkpoint_at(options.capture.model_dir);
+  options.capture.fields = capture::parse_line_fields(options.fields);
   if (!options.capture.prompt_file.empty()) require_prompt_file(options.capture.prompt_file);
   capture::CaptureResult result;
   {
@@ -104,7 +105,7 @@ void add_capture_command(Command app) {
       .excludes(prompt);
   command
       .add_option("--workload", capture.workload_file,
-                  "A prompt of kvsim workload, RULER or LongBench (JSON Lines); its parts become\n"
+                  "JSON Lines with prompts, as kvsim workload or benchmarks write them; parts become\n"
                   "flags of the trace's tokens")
       .type_name("FILE")
       .excludes(prompt)
@@ -112,6 +113,10 @@ void add_capture_command(Command app) {
   command.add_flag("--chat", capture.chat,
                    "Put the prompt into the model's chat template: as a user's message, or as the\n"
                    "conversation that it is, [{\"role\": \"user\", \"content\": ...}, ...]");
+  command
+      .add_option("--fields", options->fields,
+                  "Other names of its fields, such as prompt=instruction,answers=gold")
+      .type_name("LIST");
   command.add_option("--item", capture.item, "Which one of the workload, if it holds several")
       .type_name("ID");
   Option new_tokens =

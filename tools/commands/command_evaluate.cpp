@@ -36,8 +36,8 @@ constexpr const char* kEvaluateExamples = R"(Examples:
 )";
 
 struct EvaluateOptions : OutputOptions {
-  std::string model, workload, item, prompt, answer, trace, sequence, cut = "prompt", mode = "both",
-                                                                      force = "answer";
+  std::string model, workload, fields, item, prompt, answer, trace, sequence, cut = "prompt", mode = "both",
+                                                                              force = "answer";
   std::string turns = "requests", positions = "text", prefill = "dense", profile;
   std::string per = "answer", decisions;
   std::vector<std::string> policies, budgets;
@@ -84,8 +84,9 @@ void check_prompts(const EvaluateOptions& options) {
 std::vector<capture::WorkloadItem> items_of(const std::string& text, const std::string& path,
                                             const EvaluateOptions& options) {
   if (!options.answer.empty()) usage_error("is of a prompt; a workload has its own", "--answer");
-  if (options.item.empty()) return capture::parse_workload(text, path);
-  return {capture::parse_workload_item(text, path, options.item)};
+  const capture::LineFields fields = capture::parse_line_fields(options.fields);
+  if (options.item.empty()) return capture::parse_workload(text, path, fields);
+  return {capture::parse_workload_item(text, path, options.item, fields)};
 }
 
 std::vector<capture::WorkloadItem> items_of(const EvaluateOptions& options,
@@ -209,7 +210,7 @@ void announce(const analysis::Evaluation& model, std::span<const capture::Worklo
                        ", seed " + std::to_string(evaluation.seed) + '\n');
 }
 
-void run_evaluate(const EvaluateOptions& options) {
+void run_evaluate(EvaluateOptions& options) {
   const analysis::Format format = chosen_format(options);
   analysis::EvaluationOptions evaluation = options.evaluation;
   evaluation.scope =
@@ -237,7 +238,7 @@ void run_evaluate(const EvaluateOptions& options) {
     evaluation.decisions = [&](const sim::Decisions& decisions) {
       sim::write_decisions(options.decisions, decisions, options.overwrite);
     };
-  require_checkpoint(options.model);
+  options.model = checkpoint_at(options.model);
   check_prompts(options);
   analysis::Evaluation model(options.model);
   std::vector<capture::WorkloadItem> items = items_of(options, model);
@@ -311,8 +312,12 @@ void add_evaluate_command(Command app) {
       .type_name("DIR");
   command
       .add_option("--workload", options->workload,
-                  "Prompts with answers (kvsim workload, RULER, LongBench); all are answered")
+                  "JSON Lines with prompts and answers, as kvsim workload or benchmarks write them")
       .type_name("FILE");
+  command
+      .add_option("--fields", options->fields,
+                  "Other names of its fields, such as prompt=instruction,answers=gold")
+      .type_name("LIST");
   command.add_option("--item", options->item, "Only this one of the workload").type_name("ID");
   command.add_flag("--chat", options->chat,
                    "Put prompts into the model's chat template, as kvsim capture does");
@@ -430,8 +435,8 @@ void add_evaluate_command(Command app) {
       .type_name("SIZE");
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   group_options(command, "Prompts",
-                {"--workload", "--item", "--answered", "--prompt", "--answer", "--chat", "--trace",
-                 "--sequence", "--turns"});
+                {"--workload", "--fields", "--item", "--answered", "--prompt", "--answer", "--chat",
+                 "--trace", "--sequence", "--turns"});
   group_options(command, "The model's run",
                 {"--mode", "--force", "--prefill", "--profile", "--positions", "--max-new-tokens", "--elem",
                  "--prefill-chunk"});

@@ -11,6 +11,7 @@
 #include "tools/requests/option_numbers.hpp"
 #include "tools/requests/output_options.hpp"
 #include "traces/capture/chat_prompt.hpp"
+#include "traces/model/hub_cache.hpp"
 #include "traces/model/tokenizer.hpp"
 #include "traces/workloads/workload.hpp"
 
@@ -42,7 +43,8 @@ std::string workload_footer() {
   return text;
 }
 
-model::Tokenizer find_tokenizer(const std::string& folder) {
+model::Tokenizer find_tokenizer(const std::string& model) {
+  const std::string folder = model::local_checkpoint(model);
   if (!model::has_tokenizer(folder)) {
     input_error("no tokenizer.json and no tokenizer.model", folder,
                 "Name the folder of the model that will read the prompts: --tokenizer DIR.");

@@ -13,6 +13,7 @@
 #include "sim/replay/budget.hpp"
 #include "tools/printing/front_end.hpp"
 #include "traces/model/gguf_file.hpp"
+#include "traces/model/hub_cache.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -89,9 +90,13 @@ void require_prompt_file(const std::string& path) {
                    : "--prompt takes a file with the text.");
 }
 
-void require_checkpoint(const std::string& path) {
+std::string checkpoint_at(const std::string& model) {
+  std::string path = model::local_checkpoint(model);
   std::error_code failed;
-  if (fs::is_directory(path, failed) || model::is_gguf(path)) return;
+  if (fs::is_directory(path, failed) || model::is_gguf(path)) return path;
+  if (model::is_hub_name(model))
+    input_error("is neither a folder nor in the hub's cache on this machine", "--model " + in_quotes(model),
+                "Download it: hf download " + model);
   const std::vector<cost::Model>& known = cost::known_models();
   const bool named =
       std::any_of(known.begin(), known.end(), [&](const cost::Model& m) { return m.name == path; });

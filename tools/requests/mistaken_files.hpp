@@ -15,7 +15,8 @@ void require_study(const std::string& path);
 /// pass a text. "-" is standard input.
 void require_prompt_file(const std::string& path);
 
-/// Where a checkpoint is wanted: throws Error(input) if there is neither a folder nor a GGUF file at PATH.
-void require_checkpoint(const std::string& path);
+/// Where a checkpoint is wanted: the folder or GGUF file called `model`, in the hub's cache too
+/// (hub_cache.hpp). Throws Error(input) if there is none.
+std::string checkpoint_at(const std::string& model);
 
 }  // namespace kvsim::tools

@@ -7,6 +7,7 @@
 #include "sim/base/progress.hpp"
 #include "traces/capture/query_choice.hpp"
 #include "traces/capture/row_choice.hpp"
+#include "traces/capture/workload_item.hpp"
 #include "traces/format/header.hpp"
 #include "traces/model/sampling.hpp"
 
@@ -18,6 +19,7 @@ struct CaptureOptions {
   std::string prompt_file;    ///< UTF-8 text, "-": standard input
   std::string tokens_file;    ///< JSON array of token ids, or whitespace-separated ids
   std::string workload_file;  ///< JSON Lines (traces/workloads/README.md)
+  LineFields fields{};        ///< of the workload, where it has other names for them
   std::string item;           ///< id of the workload's item; may be empty if there is only one
   /// The text, a conversation in JSON, or the item goes through the model's chat template (chat_prompt.hpp).
   bool chat = false;

@@ -85,6 +85,7 @@ void put_into_chat(WorkloadItem& item, const model::ChatTemplate& chat) {
       spans.push_back({made.text.size(), made.text.size() + item.answer_prefix, span.role});
   item.prompt = single ? made.text + item.prompt.substr(asked) : made.text;
   item.spans = std::move(spans);
+  item.messages = false;
   item.chat = chat.sha256();
   if (item.answer_prefix > 0) return;
   for (std::string& answer : item.answers) answer.erase(0, answer.find_first_not_of(' '));
@@ -105,6 +106,11 @@ void apply_chat(std::vector<WorkloadItem>& items, const std::string& model, bool
     if (!chat.note().empty()) notes.push_back(chat.note());
     return;
   }
+  const auto unread = std::ranges::find_if(items, &WorkloadItem::messages);
+  if (unread != items.end())
+    usage_error(
+        in_quotes(unread->id) + " is a list of messages, which the model's chat template makes a text",
+        "--chat", "Add --chat.");
   const auto raw = [](const WorkloadItem& item) { return item.chat.empty() && item.ids.empty(); };
   if (std::any_of(items.begin(), items.end(), raw))
     if (std::string note = model::chat_template_note(model); !note.empty()) notes.push_back(std::move(note));

@@ -42,7 +42,8 @@ WorkloadItem asked_item(const CaptureOptions& options) {
   const bool prompt_given = options.workload_file.empty();
   const std::string& path = prompt_given ? options.prompt_file : options.workload_file;
   std::string text = read_file(path, prompt_given ? model::kMaxTextBytes : kMaxWorkloadBytes);
-  if (!prompt_given || is_workload(text, path)) return parse_workload_item(text, path, options.item);
+  if (!prompt_given || is_workload(text, path))
+    return parse_workload_item(text, path, options.item, options.fields);
   if (!options.item.empty()) usage_error("names an item of a workload; " + path + " is a text", "--item");
   WorkloadItem item;
   item.prompt = std::move(text);

@@ -8,9 +8,10 @@
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
+#include "sim/base/split.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
-#include "traces/capture/benchmark_line.hpp"
+#include "traces/capture/prompt_line.hpp"
 
 namespace kvsim::capture {
 namespace {
@@ -18,66 +19,27 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::size_t kMaxItemValues = 20'000'000;
-constexpr std::uint64_t kMaxTokens = 1ULL << 32;
 
-std::vector<workload::RoleSpan> parse_spans(const JsonObject& line, std::uint64_t bytes) {
-  std::vector<workload::RoleSpan> spans;
-  for (const json::value& value : line.array("spans")) {
-    const JsonObject object(value, line.path("spans") + "[" + std::to_string(spans.size()) + "]");
-    const std::uint64_t begin = object.integer("begin", 0, bytes);
-    const std::uint64_t end = object.integer("end", begin, bytes);
-    if (end == begin) input_error("a part without text", object.where(), "Leave it out.");
-    spans.push_back({begin, end, workload::role_of_name(object.text("role"), object.where())});
+/// Only the fields that are named, under kvsim's names, and the id where it is not named.
+json::object renamed(const JsonObject& line, const LineFields& fields) {
+  json::object out;
+  for (const char* id : {"id", "_id", "index", "doc_id"})
+    if (line.has(id)) out[id] = line.at(id);
+  for (const auto& [ours, theirs] : fields) {
+    if (!line.has(theirs)) {
+      std::vector<std::string> known;
+      for (const auto& member : line.raw()) known.emplace_back(member.key());
+      input_error("has no field " + in_quotes(theirs) + " for " + ours, line.where(),
+                  suggestion(theirs, known));
+    }
+    out[ours] = line.at(theirs);
   }
-  return spans;
+  return out;
 }
 
-/// Reads an id or kind and checks that it is printable, because messages and results contain it verbatim.
-std::string parse_name(const JsonObject& line, const char* key) {
-  const std::string name = line.text(key);
-  const bool printable = std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < 0x7f; });
-  if (name.empty() || !printable)
-    input_error("expected printable ASCII characters without spaces", line.path(key));
-  return name;
-}
-
-WorkloadItem parse_item(const JsonObject& line) {
-  WorkloadItem item;
-  item.id = parse_name(line, "id");
-  if (line.has("kind")) item.kind = parse_name(line, "kind");
-  item.tokens = line.integer("tokens", 0, kMaxTokens);
-  item.prompt = line.text("prompt");
-  item.spans = parse_spans(line, item.prompt.size());
-  for (const json::value& answer : line.array("answers")) {
-    if (!answer.is_string()) input_error("expected strings", line.path("answers"));
-    item.answers.emplace_back(answer.get_string());
-  }
-  if (line.has("expect"))
-    item.expect = workload::expect_of_name(line.text("expect"), line.path("expect"));
-  else if (!item.answers.empty())
-    item.expect = item.answers.size() == 1 ? workload::Expect::first : workload::Expect::any;
-  item.chat = line.text_or("chat", "");
-  // What went through a template has its prefix where it belongs.
-  if (item.chat.empty() && line.has("answer_prefix"))
-    item.answer_prefix = line.integer("answer_prefix", 0, item.prompt.size());
-  if (line.has("context_id")) item.context_id = parse_name(line, "context_id");
-  if (line.has("turn")) item.turn = line.integer("turn", 0, kMaxTokens);
-  return item;
-}
-
-std::string id_of(const JsonObject& line, LineFormat format) {
-  if (format == LineFormat::unknown) refuse_line(line);
-  return format == LineFormat::kvsim ? parse_name(line, "id") : benchmark_id(line);
-}
-
-WorkloadItem item_of(const JsonObject& line, LineFormat format) {
-  if (format == LineFormat::ruler) return ruler_item(line);
-  return format == LineFormat::longbench ? longbench_item(line) : parse_item(line);
-}
-
-/// Calls visit(line, format, id) for each item of the text of a file.
+/// Calls visit(item) for each item of the text of a file.
 template <class Visit>
-void for_each_line(std::string_view text, const std::string& path, Visit visit) {
+void for_each_item(std::string_view text, const std::string& path, const LineFields& fields, Visit visit) {
   std::unordered_set<std::string> seen;
   std::string_view rest = text;
   for (std::uint64_t number = 1; !rest.empty(); ++number) {
@@ -85,12 +47,12 @@ void for_each_line(std::string_view text, const std::string& path, Visit visit) 
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string where = path + " line " + std::to_string(number);
-    const json::value document = parse_strict_json(line, where, kMaxItemValues);
-    const JsonObject object(document, where);
-    const LineFormat format = line_format(object);
-    const std::string id = id_of(object, format);
-    if (!seen.insert(id).second) input_error("a second prompt is called " + id, where);
-    visit(object, format, id);
+    json::value document = parse_strict_json(line, where, kMaxItemValues);
+    if (!fields.empty()) document = renamed(JsonObject(document, where), fields);
+    for (WorkloadItem& item : items_of_line(JsonObject(document, where), number)) {
+      if (!seen.insert(item.id).second) input_error("a second prompt is called " + item.id, where);
+      visit(std::move(item));
+    }
   }
 }
 
@@ -105,33 +67,51 @@ void for_each_line(std::string_view text, const std::string& path, Visit visit) 
 
 }  // namespace
 
+LineFields parse_line_fields(const std::string& text) {
+  static const std::vector<std::string> kNames{"answers", "context",  "expect", "id",
+                                               "kind",    "messages", "prompt", "question"};
+  LineFields out;
+  if (text.empty()) return out;
+  for (const std::string& entry : comma_list(text)) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos || equals + 1 == entry.size())
+      usage_error(in_quotes(entry) + " is not NAME=FIELD", "--fields",
+                  "Such as prompt=instruction,answers=gold.");
+    const std::string name = entry.substr(0, equals);
+    if (std::ranges::find(kNames, name) == kNames.end())
+      usage_error("knows no " + in_quotes(name), "--fields", suggestion(name, kNames));
+    out.emplace_back(name, entry.substr(equals + 1));
+  }
+  return out;
+}
+
 bool is_workload(std::string_view text, const std::string& path) {
   if (path.ends_with(".jsonl")) return true;
   const std::string_view line = text.substr(0, text.find('\n'));
   if (!line.starts_with('{')) return false;
   try {
     const json::value document = parse_strict_json(line, path, kMaxItemValues);
-    return line_format(JsonObject(document, path)) != LineFormat::unknown;
+    return has_prompt_and_answer(JsonObject(document, path));
   } catch (const Error&) {
     return false;  // no JSON: a text that begins with a brace
   }
 }
 
-std::vector<WorkloadItem> parse_workload(std::string_view text, const std::string& path) {
+std::vector<WorkloadItem> parse_workload(std::string_view text, const std::string& path,
+                                         const LineFields& fields) {
   std::vector<WorkloadItem> items;
-  for_each_line(text, path, [&](const JsonObject& line, LineFormat format, const std::string&) {
-    items.push_back(item_of(line, format));
-  });
+  for_each_item(text, path, fields, [&](WorkloadItem item) { items.push_back(std::move(item)); });
   if (items.empty()) input_error("holds no prompts", path);
   return items;
 }
 
-WorkloadItem parse_workload_item(std::string_view text, const std::string& path, const std::string& id) {
+WorkloadItem parse_workload_item(std::string_view text, const std::string& path, const std::string& id,
+                                 const LineFields& fields) {
   std::optional<WorkloadItem> found;
   std::vector<std::string> known;
-  for_each_line(text, path, [&](const JsonObject& line, LineFormat format, const std::string& name) {
-    known.push_back(name);
-    if (id.empty() || name == id) found = item_of(line, format);
+  for_each_item(text, path, fields, [&](WorkloadItem item) {
+    known.push_back(item.id);
+    if (id.empty() || item.id == id) found = std::move(item);
   });
   if (!found || (id.empty() && known.size() != 1)) no_such_item(path, id, known);
   return *found;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "traces/model/tokenizer.hpp"
@@ -16,7 +17,8 @@ struct WorkloadItem {
   std::string kind{};        ///< empty if the line has none
   std::uint64_t tokens = 0;  ///< number of tokens counted when the item was built; 0: not counted
   std::string prompt{};
-  std::string chat{};  ///< SHA-256 of the chat template that made `prompt`; empty: none did
+  bool messages = false;  ///< `prompt` is a JSON list of messages, which only a chat template makes a text
+  std::string chat{};     ///< SHA-256 of the chat template that made `prompt`; empty: none did
   /// Bytes at the end of `prompt` that begin the answer; through a chat template they follow its opening.
   std::uint64_t answer_prefix = 0;
   std::vector<workload::RoleSpan> spans{};
@@ -41,19 +43,26 @@ std::vector<std::uint32_t> prompt_flags(const WorkloadItem& item, const std::vec
 
 constexpr std::uint64_t kMaxWorkloadBytes = 1ULL << 30;
 
+/// Fields of a file that have other names: kvsim's name, then the file's. Only these and the id count then.
+using LineFields = std::vector<std::pair<std::string, std::string>>;
+/// Of "prompt=instruction,answers=gold"; none of an empty text. Throws Error(usage) naming --fields.
+LineFields parse_line_fields(const std::string& text);
+
 /// Whether the text of a file that may hold a prompt or a workload is a workload: its name ends in .jsonl, or
-/// its first line has the fields of a known format (benchmark_line.hpp).
+/// its first line has a prompt and an answer (prompt_line.hpp).
 bool is_workload(std::string_view text, const std::string& path);
 
-/// Every item of a JSON Lines file, in order; lines of RULER and LongBench become items. Throws Error(input)
-/// naming file and line when a line is not an item, two items have the same id, or there is none.
-std::vector<WorkloadItem> parse_workload(std::string_view text, const std::string& path);
+/// Every item of a JSON Lines file, in order (prompt_line.hpp). Throws Error(input) naming file and line when
+/// a line holds no prompt, two items have the same id, or there is none.
+std::vector<WorkloadItem> parse_workload(std::string_view text, const std::string& path,
+                                         const LineFields& fields = {});
 std::vector<WorkloadItem> read_workload(const std::string& path);
 
 /// The item with the given `id` in a JSON Lines file; if `id` is empty, the only item. Throws Error(input)
-/// naming file and line when a line is not an item or two items have the same id, Error(usage) when there is
+/// naming file and line when a line holds no prompt or two items have the same id, Error(usage) when there is
 /// no such item.
-WorkloadItem parse_workload_item(std::string_view text, const std::string& path, const std::string& id);
+WorkloadItem parse_workload_item(std::string_view text, const std::string& path, const std::string& id,
+                                 const LineFields& fields = {});
 WorkloadItem read_workload_item(const std::string& path, const std::string& id);
 
 /// The bytes of a token of a prompt, and whether it is special: the tokenizer may add such tokens to the

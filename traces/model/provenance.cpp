@@ -10,6 +10,7 @@
 #include <random>
 
 #include "sim/base/version.hpp"
+#include "traces/model/hub_cache.hpp"
 
 namespace kvsim::model {
 namespace {
@@ -53,7 +54,8 @@ std::string now_utc() {
 }
 
 std::string model_name(const std::string& directory) {
-  return std::filesystem::weakly_canonical(directory).filename().string();
+  const std::string hub = hub_name_of(directory);
+  return hub.empty() ? std::filesystem::weakly_canonical(directory).filename().string() : hub;
 }
 
 trace::Model describe_model(const ModelConfig& config, const Weights& weights, const std::string& directory,

@@ -85,7 +85,7 @@ const std::vector<Field>& study_fields() {
       word("capture.workloads[].style", "pairs", {"pairs", "sentences", "ruler"}, "how facts are written"),
       text("capture.workloads[].text", "", "file with text for the contexts; empty: the built-in one"),
       shaped(sections, "capture.prompts", "[]",
-             "prompts of your own: text files, or JSON Lines of RULER, LongBench or kvsim workload", "files"),
+             "prompts of your own: text files, or JSON Lines (traces/workloads/README.md)", "files"),
       required("capture.prompts[].files", "a file or a pattern"),
       text("capture.prompts[].name", "", "what results call it; empty: the file's name without its ending"),
       text("capture.prompts[].workload", "", "kind of prompt"),

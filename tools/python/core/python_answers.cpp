@@ -161,7 +161,18 @@ void bind_answers(nb::module_& module) {
           },
           nb::arg("tokens"),
           "The flags question, context and evidence of each token, given as (bytes, whether it is special)");
-  module.def("parse_workload", &capture::parse_workload, nb::arg("text"), nb::arg("path"));
+  module.def(
+      "parse_workload",
+      [](const std::string& text, const std::string& path) {
+        std::vector<WorkloadItem> items = capture::parse_workload(text, path);
+        for (const WorkloadItem& item : items)
+          if (item.messages)
+            usage_error("is a list of messages", path + ' ' + item.id,
+                        "Make them a prompt: tokenizer.apply_chat_template(messages, tokenize=False, "
+                        "add_generation_prompt=True)");
+        return items;
+      },
+      nb::arg("text"), nb::arg("path"));
   nb::class_<Stream>(module, "Stream", "One run of the model after the cut.")
       .def(nb::init<>())
       .def_prop_ro("tokens", [](const Stream& s) { return s.outcome.tokens; })

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Tests that files of RULER and LongBench are prompts of every command that takes prompts."""
+"""Tests that lines as people and benchmarks write them are prompts of every command that takes prompts, and that models are found by name."""
 import csv
 import io
 import json
+import os
+import unittest.mock
 
 import h5py
 import kvsim_command
@@ -23,7 +25,7 @@ class BenchmarkPrompts(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        for name, lines in ("ruler.jsonl", RULER), ("longbench.jsonl", LONGBENCH), ("other.jsonl", [{"question": "Who?"}]):
+        for name, lines in ("ruler.jsonl", RULER), ("longbench.jsonl", LONGBENCH), ("other.jsonl", [{"body": "Who?"}]):
             (cls.folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     def capture(self, *arguments):
@@ -77,8 +79,51 @@ class BenchmarkPrompts(CommandTest):
                           ["evaluate", "--model", MODEL, "--prompt", "other.jsonl", "--policy", "h2o", "--budget", "50%"],
                           ["study", "other.json", "-o", "no"]):
             message = self.fails(3, *arguments)
-            self.assertIn("its fields are question", message)
-            self.assertIn("LongBench", message)
+            self.assertIn("its fields are body", message)
+            self.assertIn("--fields prompt=NAME", message)
+
+    def answers(self, line, *arguments):
+        (self.folder / "mine.jsonl").write_text(json.dumps(line) + "\n")
+        text = self.ok("evaluate", "--model", MODEL, "--workload", "mine.jsonl", "--policy", "full", "--budget", "100%", "--max-new-tokens", 2,
+                       "--mode", "greedy", "--format", "csv", "--quiet", *arguments)
+        row, = csv.DictReader(io.StringIO(text))
+        return row
+
+    def test_a_prompt_and_an_answer_are_enough(self):
+        row = self.answers({"prompt": f"{FACTS} << apple river >> << apple", "answer": "river"})
+        self.assertEqual(row["item"], "1")
+        self.assertIn(row["right"], ("0", "1"))
+        other = self.answers({"ask": f"{FACTS} << apple river >> << apple", "gold": ["river"]}, "--fields", "prompt=ask,answers=gold")
+        self.assertEqual(row["right"], other["right"])
+        self.assertIn("no field \"gold\"", self.fails(3, "evaluate", "--model", MODEL, "--workload", "other.jsonl", "--policy", "h2o", "--budget",
+                                                    "50%", "--fields", "prompt=body,answers=gold"))
+
+    def test_messages_need_a_template(self):
+        (self.folder / "chat.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "Who?"}], "answer": "Ann"}) + "\n")
+        message = self.fails(2, "evaluate", "--model", MODEL, "--workload", "chat.jsonl", "--policy", "h2o", "--budget", "50%")
+        self.assertIn('"1" is a list of messages', message)
+        self.assertIn("--chat", message)
+        (self.folder / "chat.json").write_text(json.dumps(
+            {"capture": {"model": str(MODEL), "prompts": ["chat.jsonl"]}, "policies": ["h2o"], "budgets": ["50%"]}))
+        self.assertIn("a study applies no chat template", self.fails(2, "study", "chat.json", "-o", "no"))
+
+    def test_a_name_of_the_hub_is_found_in_its_cache(self):
+        folder = self.folder / "hub/models--an-org--Small_1.0"
+        (folder / "refs").mkdir(parents=True)
+        (folder / "refs/main").write_text("abc123\n")
+        (folder / "snapshots").mkdir()
+        (folder / "snapshots/abc123").symlink_to(MODEL, target_is_directory=True)
+        self.enterContext(unittest.mock.patch.dict(os.environ, HF_HUB_CACHE=str(self.folder / "hub")))
+        self.ok("capture", "--model", "an-org/Small_1.0", "--prompt", "ruler.jsonl", "--item", "1", "--max-new-tokens", 1, "-o", "hub.h5")
+        with h5py.File(self.folder / "hub.h5") as file:
+            self.assertEqual(file["model"].attrs["name"].decode(), "Small_1.0")
+        self.ok("workload", "needle", "--context", 60, "--tokenizer", "an-org/Small_1.0", "-o", "needle.jsonl")
+        (self.folder / "hub.json").write_text(json.dumps(
+            {"capture": {"model": "an-org/Small_1.0", "prompts": ["needle.jsonl"], "max_new_tokens": 1}, "policies": ["h2o"], "budgets": ["50%"],
+             "report": False}))
+        self.ok("study", "hub.json", "-o", "hubs", "--quiet")
+        message = self.fails(3, "capture", "--model", "an-org/Large", "--prompt", "ruler.jsonl", "-o", "no.h5")
+        self.assertIn("hf download an-org/Large", message)
 
     def test_an_item_has_to_be_named(self):
         self.assertIn("holds 2 prompts", self.fails(2, "capture", "--model", MODEL, "--prompt", "ruler.jsonl", "-o", "no.h5"))
