@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "analysis/results/has_column.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "sim/base/error.hpp"
@@ -69,7 +70,7 @@ PairedDifference PairedDifference::reversed() const {
 }
 
 Evidence::Evidence(const std::string& cut, const Records& means, const Records& differences,
-                   const Records& ranks, const Records& results)
+                   const Records& ranks, const Records& results, const Records& answers)
     : cut_(cut) {
   Fields of_mean(means, "means"), of_difference(differences, "differences"), of_rank(ranks, "ranks");
   for (const std::vector<Value>& row : means.rows) {
@@ -103,6 +104,8 @@ Evidence::Evidence(const std::string& cut, const Records& means, const Records& 
                                      of.number_or_none("rank_high"), of.number_or_none("concordance")});
   }
   add_results(results);
+  add_held(results, "results.csv");
+  add_held(answers, "answers");
 }
 
 const std::vector<PolicyMean>& Evidence::means(const Question& question) const {
@@ -122,6 +125,10 @@ std::optional<PairedDifference> Evidence::difference(const Question& question, c
   if (const auto found = pairs.find({other_params, params}); found != pairs.end())
     return found->second.reversed();
   return {};
+}
+
+bool Evidence::overspends(const std::string& params, const std::string& budget) const {
+  return overspending_.contains({params, budget});
 }
 
 bool Evidence::decides(const std::string& key) const {
@@ -177,12 +184,26 @@ void Evidence::add_results(const Records& results) {
                    [&](const std::string& a, const std::string& b) { return size(a) < size(b); });
 }
 
+void Evidence::add_held(const Records& rows, const char* table) {
+  Fields of(rows, table);
+  const bool scoped = has_column(rows, "scope");
+  std::map<std::pair<std::string, std::string>, RunningMean> shares;
+  for (const std::vector<Value>& row : rows.rows) {
+    of.go_to(row);
+    if (of.name("cut") != cut_ || (scoped && of.name("scope") != "all")) continue;
+    const auto asked = of.number_or_none("budget_tokens"), kept = of.number_or_none("kept_tokens");
+    if (asked && kept && *asked > 0) shares[{of.name("params"), of.name("budget")}].add(*kept / *asked);
+  }
+  for (const auto& [cell, share] : shares)
+    if (*share.value() > kMostHeld) overspending_.insert(cell);
+}
+
 std::vector<PolicyMean> contest(const Evidence& evidence, const Question& question, const Metric& metric) {
   std::set<std::string> ranked;
   for (const PolicyRank& each : evidence.ranks(question)) ranked.insert(each.params);
   std::vector<PolicyMean> policies;
   for (const PolicyMean& each : evidence.means(question))
-    if (each.role == "policy") policies.push_back(each);
+    if (each.role == "policy" && !evidence.overspends(each.params, question.budget)) policies.push_back(each);
   const bool alone = policies.size() == 1;
   std::erase_if(policies, [&](const PolicyMean& each) { return !alone && !ranked.contains(each.params); });
   std::stable_sort(policies.begin(), policies.end(),

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,7 @@ class Evidence {
  public:
   /// Tables may be without rows. Throws Error(input) when one has rows and lacks a column it must have.
   Evidence(const std::string& cut, const Records& means, const Records& differences, const Records& ranks,
-           const Records& results);
+           const Records& results, const Records& answers = {});
 
   const std::string& cut() const { return cut_; }
 
@@ -75,6 +76,9 @@ class Evidence {
   std::optional<double> bound(const std::string& metric, const std::string& budget,
                               const std::string& params) const;
 
+  /// Whether a policy holds over kMostHeld times the budget after the cut, mean over its rows of either loop.
+  bool overspends(const std::string& params, const std::string& budget) const;
+
   /// Whether `key`, a number of answers, can decide over all traces: it has means, and those of `kept` are
   /// over enough questions (full_cache_gate.hpp).
   bool decides(const std::string& key) const;
@@ -87,17 +91,23 @@ class Evidence {
 
  private:
   void add_results(const Records& results);
+  void add_held(const Records& rows, const char* table);
 
   std::string cut_;
   std::map<Question, std::vector<PolicyMean>> means_;
   std::map<Question, std::vector<PolicyRank>> ranks_;
   std::map<Question, std::map<std::pair<std::string, std::string>, PairedDifference>> differences_;
-  std::map<Question, double> best_sets_, bounds_;  ///< workload: the policy's params
+  std::map<Question, double> best_sets_, bounds_;               ///< workload: the policy's params
+  std::set<std::pair<std::string, std::string>> overspending_;  ///< params, budget
   std::vector<std::string> budgets_, workloads_;
 };
 
-/// The policies that can be compared there, best first: those that were ranked, for these have a value in
-/// every trace where any policy has one; or the only one. Equal means keep the table's order.
+/// Of its budget, what a policy may hold after the cut to be ranked with those that keep it: blocks and the
+/// rounding of heads' shares take a little more.
+inline constexpr double kMostHeld = 1.25;
+
+/// The policies that can be compared there, best first: those that keep the budget and were ranked, for these
+/// have a value in every trace where any policy has one; or the only one. Equal means keep the table's order.
 std::vector<PolicyMean> contest(const Evidence& evidence, const Question& question, const Metric& metric);
 
 }  // namespace kvsim::analysis

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <cstdlib>
+#include <cstdio>
 #include <map>
 
+#include "analysis/drawing/figure_layout.hpp"
 #include "analysis/drawing/figure_text.hpp"
 #include "analysis/drawing/panel_script.hpp"
 #include "analysis/drawing/policy_style.hpp"
@@ -83,9 +84,28 @@ object json_of(const HeatMap& map, const Styles&, const Styles&) {
     for (const auto& cell : row) out.push_back(json_of(cell));
     rows.push_back(std::move(out));
   }
-  return {{"x", json_of(map.x)},     {"y", json_of(map.y)}, {"unit", map.unit},
-          {"rows", std::move(rows)}, {"log", map.log},      {"diverging", map.diverging},
+  return {{"x", json_of(map.x)},
+          {"y", json_of(map.y)},
+          {"unit", map.unit},
+          {"rows", std::move(rows)},
           {"percent", map.percent}};
+}
+
+/// What the colours of a heat map mean: as in print, one bar for all panels that agree in unit and kind.
+object json_of(const ColourBar& bar, const Styles& light, const Styles& dark) {
+  array ticks, ramps;
+  for (const Tick& tick : bar.scale.ticks) ticks.push_back(array{tick.at, tick.label});
+  for (const Styles* styles : {&light, &dark}) {
+    array stops;
+    for (const Rgb colour : bar.diverging ? styles->palette().diverging : styles->palette().sequential)
+      stops.emplace_back(hex(colour));
+    ramps.push_back(std::move(stops));
+  }
+  return {{"low", bar.scale.low},
+          {"high", bar.scale.high},
+          {"log", bar.scale.log},
+          {"ticks", std::move(ticks)},
+          {"ramps", std::move(ramps)}};
 }
 
 object json_of(const Timeline& timeline, const Styles& light, const Styles& dark) {
@@ -103,11 +123,16 @@ object json_of(const Timeline& timeline, const Styles& light, const Styles& dark
 
 value json_of(const Figure& figure) {
   const Styles light(figure, Theme::light), dark(figure, Theme::dark);
+  const bool maps = std::ranges::any_of(
+      figure.panels, [](const Panel& panel) { return std::holds_alternative<HeatMap>(panel.content); });
+  const Layout layout = maps ? layout_of(figure, {}) : Layout{};
   array panels;
-  for (const Panel& panel : figure.panels) {
+  for (std::size_t i = 0; i < figure.panels.size(); ++i) {
+    const Panel& panel = figure.panels[i];
     object out =
         std::visit([&](const auto& content) { return json_of(content, light, dark); }, panel.content);
     out["title"] = one_line(panel.title);
+    if (maps && layout.bars[i]) out["bar"] = json_of(*layout.bars[i], light, dark);
     panels.push_back(std::move(out));
   }
   return object{{"name", figure.name}, {"panels", std::move(panels)}};
@@ -178,20 +203,23 @@ std::string verdict(const Evidence& at, const Metric& metric, const Win& win, co
     text += "; `" + best.policy + "` holds " + bytes_text(static_cast<std::uint64_t>(own->second));
     const auto whole =
         std::ranges::find_if(held, [](const auto& each) { return each.first.first == "full()+uniform()"; });
-    if (whole != held.end()) {
-      text += " of " + bytes_text(static_cast<std::uint64_t>(whole->second));
-      if (win.budget.ends_with('%') &&
-          own->second > 2 * std::strtod(win.budget.c_str(), nullptr) / 100 * whole->second)
-        text += ", over twice its budget";
-    }
+    if (whole != held.end()) text += " of " + bytes_text(static_cast<std::uint64_t>(whole->second));
   }
   const auto price = prices.at(best.params, win.budget), full = prices.full_cache();
   if (price && full && full->ttft_seconds > 0) {
     const double more = 100 * (price->ttft_seconds / full->ttft_seconds - 1);
-    text += "; " + std::string(more < 0 ? "\u2212" : "+") + rounded_text(std::fabs(more), 1) +
-            "% time to first token on " + quoted_name(prices.machine()) +
-            (price->fits ? "" : ", whose memory it does not fit");
+    char share[32];
+    std::snprintf(share, sizeof share, std::fabs(more) < 0.1 ? "%.2f" : "%.1f", std::fabs(more));
+    text += "; " + std::string(more < 0 ? "\u2212" : "+") + share + "% time to first token on " +
+            quoted_name(prices.machine()) + (price->fits ? "" : ", whose memory it does not fit");
   }
+  std::vector<std::string> apart;
+  for (const PolicyMean& each : at.means({metric.key, kAllWorkloads, win.budget}))
+    if (each.role == "policy" && at.overspends(each.params, win.budget) &&
+        metric.prefers(each.mean, best.mean))
+      apart.push_back(each.policy);
+  if (!apart.empty())
+    text += "; not ranked: " + names_text(apart, 3) + ", better by holding more than the budget";
   return text + '.';
 }
 
@@ -215,11 +243,12 @@ class LiveMeans {
         for (const auto& [params, label] : labels_) {
           const auto own = held.find({params, budget});
           const auto price = prices.at(params, budget);
-          if (own == held.end() && !price) continue;
+          const bool over = at.overspends(params, budget);
+          if (own == held.end() && !price && !over) continue;
           costs_.push_back(array{c, place(budgets_, budget), policy(params, ""),
                                  own == held.end() ? value(nullptr) : value(own->second),
                                  price ? value(price->ttft_seconds) : value(nullptr),
-                                 price ? value(price->peak_bytes) : value(nullptr)});
+                                 price ? value(price->peak_bytes) : value(nullptr), over});
         }
       const Metric* metric = deciding(at);
       if (metric == nullptr) continue;

@@ -1,7 +1,5 @@
 // Tables sort by a click or a key on their headings, long ones can be filtered, a button turns the theme; the first screen and all figures
 // are drawn from the data of the page.
-"use strict";
-
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   const headings = [...table.tHead.rows[0].cells];
@@ -46,8 +44,7 @@ addEventListener("beforeprint", () => {
   for (const folded of document.querySelectorAll(".findings details")) folded.open = true;
 });
 
-const theme = document.getElementById("theme");
-const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark";
+const theme = at("theme");
 const nameTheme = () => { theme.textContent = isDark() ? "Light theme" : "Dark theme"; };
 theme.addEventListener("click", () => {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";
@@ -59,13 +56,6 @@ theme.hidden = false;
 
 // ---- Live figures: one renderer for all; numbers are those of figures/*.csv and tables/*.csv ----
 
-const SVG = "http://www.w3.org/2000/svg";
-const drawn = (name, attributes, ...children) => {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-};
 const made = (name, text = "", properties = {}) => Object.assign(document.createElement(name), { textContent: text }, properties);
 const colourOf = (colours) => colours[isDark() ? 1 : 0];
 const shown = (value, percent) => {
@@ -74,16 +64,11 @@ const shown = (value, percent) => {
 };
 const intervalText = (low, high, percent) => (low == null || high == null ? "" : ` (${shown(low, percent)} to ${shown(high, percent)})`);
 
-// Circle, square, triangles up and down, diamond, pentagon: as gnuplot draws them.
-const SHAPES = [null, "M-4-4H4V4H-4Z", "M0-5L5 4H-5Z", "M0 5L5-4H-5Z", "M0-5.5L5 0L0 5.5L-5 0Z", "M0-5L4.8-1.5L3 4.2H-3L-4.8-1.5Z"];
-function mark(x, y, [shape, open] = [0, false], colour, size = 1) {
-  const paint = { fill: open ? "var(--page)" : colour, stroke: colour, "stroke-width": 1.4, transform: `translate(${x} ${y}) scale(${size})` };
-  return SHAPES[shape] ? drawn("path", { ...paint, d: SHAPES[shape] }) : drawn("circle", { ...paint, r: 4.3 });
-}
 function swatch({ colours, mark: its, weight }) {
   const svg = drawn("svg", { width: 26, height: 12, viewBox: "0 0 26 12", "aria-hidden": "true" });
   const colour = weight === "bound" ? "var(--text)" : weight === "faint" ? "var(--line)" : colourOf(colours);
-  svg.append(drawn("path", { d: "M1 6H25", stroke: colour, "stroke-width": 2, "stroke-dasharray": its?.[2] || weight === "bound" ? "5 3" : "none" }));
+  const dashes = its?.[2] || weight === "bound" ? "5 3" : "none";
+  svg.append(drawn("path", { d: "M1 6H25", stroke: colour, "stroke-width": 2, "stroke-dasharray": dashes }));
   if (its && weight !== "faint") svg.append(mark(13, 6, its, colour));
   return svg;
 }
@@ -91,7 +76,8 @@ function swatch({ colours, mark: its, weight }) {
 function niceTicks(low, high, count) {
   const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].find((factor) => raw <= factor * power * 1.000001) * power;
-  return Array.from({ length: Math.floor(high / step + 1e-9) - Math.ceil(low / step - 1e-9) + 1 }, (_, i) => (Math.ceil(low / step - 1e-9) + i) * step);
+  const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+  return Array.from({ length: last - first + 1 }, (_, i) => (first + i) * step);
 }
 function scaleOf(axis, values, from, to, zoom) {
   const all = values.filter((value) => value != null);
@@ -110,8 +96,8 @@ function scaleOf(axis, values, from, to, zoom) {
   const at = (value) => from + (f(value) - f(low)) / (f(high) - f(low)) * (to - from);
   const back = (place) => { const v = f(low) + (place - from) / (to - from) * (f(high) - f(low)); return log ? Math.exp(v) : v; };
   const most = Math.max(2, Math.abs(to - from) / 60);
-  let ticks = axis.names.length ? axis.names.map((_, i) => i).filter((i) => i % Math.ceil(axis.names.length / Math.max(1, Math.abs(to - from) / 14)) === 0)
-    : axis.ticks.length > 1 ? axis.ticks : [];
+  const every = Math.ceil(axis.names.length / Math.max(1, Math.abs(to - from) / 14));  // name, where not all have room
+  let ticks = axis.names.length ? axis.names.map((_, i) => i).filter((i) => i % every === 0) : axis.ticks.length > 1 ? axis.ticks : [];
   if (!ticks.length && log)
     for (let p = 10 ** Math.floor(Math.log10(low)); p <= high; p *= 10) ticks.push(...[1, 2, 5].map((m) => m * p));
   if (!axis.names.length) ticks = ticks.filter((v) => v >= low - 1e-12 && v <= high);
@@ -137,111 +123,177 @@ function hoverable(element, text, data) {
 
 // A chart, a heat map or a timeline in an SVG as wide as there is room; a drag zooms into a chart.
 function drawPanel(panel, width, hidden, zoomed, redraw) {
-  const heat = panel.rows, time = panel.bars;
-  const axes = panel.flipped ? { across: panel.y, up: panel.x } : { across: panel.x, up: panel.y };
   const series = (panel.series ?? []).filter(({ label, group, points }) => points.length && !hidden.has(group || label));
+  const frame = frameOf(panel, series, width, zoomed), { x, y, left, right, top, height } = frame;
+  const size = { width, height: top + height + 44 };
+  const viewBox = `0 0 ${size.width} ${size.height}`;
+  const svg = drawn("svg", { viewBox, ...size, role: "img", "aria-label": panel.title || frame.up.label });
+  const clip = `clip${drawPanel.next = (drawPanel.next ?? 0) + 1}`, plot = drawn("g", { "clip-path": `url(#${clip})` });
+  const inside = drawn("rect", { x: left - 6, y: top - 6, width: right - left + 12, height: height + 12 });
+  svg.append(drawn("clipPath", { id: clip }, inside), ...axesOf(panel, frame), plot);
+  if (panel.rows) svg.append(...heatMap(panel, frame, plot));
+  if (panel.bars) plot.append(...barsOf(panel, frame));
+  plot.append(...curvesOf(panel, series, frame));
+  if (!panel.rows && !panel.bars && !panel.flipped) zoomable(svg, width, (across, up) => {
+    zoomed.x = across?.map(x.back);
+    zoomed.y = up?.map(y.back);
+    redraw();
+  });
+  return svg;
+}
+
+// Where a panel is drawn, and its scales.
+function frameOf(panel, series, width, zoomed) {
+  const heat = panel.rows, time = panel.bars, top = 24;
+  const [across, up] = panel.flipped ? [panel.y, panel.x] : [panel.x, panel.y];
   const values = { x: [], y: [] };
   for (const { points } of series) for (const [x, y, low, high] of points) { values.x.push(x); values.y.push(y, low, high); }
+  for (const [y, begin, end,, tall] of time ?? []) { values.x.push(begin, end); values.y.push(y - tall / 2, y + tall / 2); }
   if (heat) {
-    const ends = (axis, n) => (axis.names.length ? [] : axis.low != null && n > 1 ? [axis.low - (axis.high - axis.low) / (n - 1) / 2, axis.high + (axis.high - axis.low) / (n - 1) / 2] : [-0.5, n - 0.5]);
-    values.x = ends(panel.x, heat[0].length); values.y = ends(panel.y, heat.length);
+    const ends = (axis, n) => {
+      const half = n > 1 ? (axis.high - axis.low) / (n - 1) / 2 : 0;
+      return axis.names.length ? [] : axis.low != null && half > 0 ? [axis.low - half, axis.high + half] : [-0.5, n - 0.5];
+    };
+    values.x = ends(panel.x, heat[0].length);
+    values.y = ends(panel.y, heat.length);
   }
-  for (const [y, begin, end,, height] of time ?? []) { values.x.push(begin, end); values.y.push(y - height / 2, y + height / 2); }
-  const plain = heat || time ? (axis, own) => ({ ...axis, log: false, low: own[0] == null ? null : Math.min(...own), high: own[0] == null ? null : Math.max(...own) }) : (axis) => axis;
-  const names = axes.up.names, left = names.length ? Math.min(width * 0.4, 14 + 6.6 * Math.max(...names.map((n) => n.length))) : 64;
-  const height = names.length ? Math.max(90, names.length * 16) : Math.min(300, Math.max(180, width * 0.5)), bottom = 44, top = 24;
   const own = panel.flipped ? { x: values.y, y: values.x } : values;
-  const x = scaleOf(plain(axes.across, own.x), own.x, left, width - 12, zoomed.x);
-  const reversed = heat || panel.flipped || (time && names.length);
-  const y = scaleOf(plain(axes.up, own.y), own.y, reversed ? top : top + height, reversed ? top + height : top, zoomed.y);
-  const svg = drawn("svg", { viewBox: `0 0 ${width} ${top + height + bottom}`, width, height: top + height + bottom, role: "img", "aria-label": panel.title || axes.up.label });
-  const clip = `clip${drawPanel.next = (drawPanel.next ?? 0) + 1}`;
-  svg.append(drawn("clipPath", { id: clip }, drawn("rect", { x: left - 6, y: top - 6, width: width - left, height: height + 12 })));
-  const write = (text, at, more = {}) => svg.append(drawn("text", { ...at, fill: "var(--quiet)", "font-size": 12, ...more }, text));
-  write(panel.title, { x: left, y: 14 }, { fill: "var(--text)", "font-weight": 600 });
-  const room = Math.floor(left / 6.6) - 1;
+  // Cells and bars end where their axis does.
+  const exact = (axis, [first, ...rest]) => {
+    if (!heat && !time) return axis;
+    const [low, high] = first == null ? [null, null] : [Math.min(first, ...rest), Math.max(first, ...rest)];
+    return { ...axis, log: false, low, high };
+  };
+  const names = up.names, left = names.length ? Math.min(width * 0.4, 14 + 6.6 * Math.max(...names.map((n) => n.length))) : 64;
+  const height = names.length ? Math.max(90, names.length * 16) : Math.min(300, Math.max(180, width * 0.5));
+  const right = width - (heat ? 70 : 12), ends = [top + height, top];
+  if (heat || panel.flipped || (time && names.length)) ends.reverse();
+  return {
+    across, up, left, right, top, height,
+    x: scaleOf(exact(across, own.x), own.x, left, right, zoomed.x), y: scaleOf(exact(up, own.y), own.y, ...ends, zoomed.y),
+  };
+}
+
+const written = (text, place, more = {}) => drawn("text", { ...place, fill: "var(--quiet)", "font-size": 12, ...more }, text);
+
+function axesOf(panel, { across, up, x, y, left, right, top, height }) {
+  const bottom = top + height, out = [written(panel.title, { x: left, y: 14 }, { fill: "var(--text)", "font-weight": 600 })];
+  const room = Math.floor(left / 6.6) - 1, cut = (text) => (text.length > room && up.names.length ? `${text.slice(0, room - 1)}…` : text);
   for (const v of y.ticks) {
-    const text = y.text(v) ?? "";
-    write(text.length > room && names.length ? `${text.slice(0, room - 1)}…` : text, { x: left - 8, y: y.at(v) + 4, "text-anchor": "end" });
-    if (!heat) svg.append(drawn("path", { d: `M${left} ${y.at(v)}H${width - 12}`, stroke: "var(--line)", "stroke-width": 0.5 }));
+    out.push(written(cut(y.text(v) ?? ""), { x: left - 8, y: y.at(v) + 4, "text-anchor": "end" }));
+    if (!panel.rows) out.push(drawn("path", { d: `M${left} ${y.at(v)}H${right}`, stroke: "var(--line)", "stroke-width": 0.5 }));
   }
   let last = -1e9;
   for (const v of x.ticks) {
     const text = String(x.text(v) ?? "").slice(0, 12), half = text.length * 3.4;
     if (x.at(v) - half < last + 6) continue;
     last = x.at(v) + half;
-    write(text, { x: x.at(v), y: top + height + 16, "text-anchor": "middle" });
+    out.push(written(text, { x: x.at(v), y: bottom + 16, "text-anchor": "middle" }));
   }
-  write(axes.across.label, { x: (left + width) / 2, y: top + height + 36, "text-anchor": "middle" });
-  if (!names.length) svg.append(drawn("text", { transform: `translate(12 ${top + height / 2}) rotate(-90)`, "text-anchor": "middle", fill: "var(--quiet)", "font-size": 12 }, axes.up.label));
-  const plot = drawn("g", { "clip-path": `url(#${clip})` });
-  svg.append(plot);
-  for (const [axis, scale, vertical] of [[axes.across, x, true], [axes.up, y, false]]) {
-    if (axis.line == null) continue;
-    plot.append(drawn("path", { d: vertical ? `M${scale.at(axis.line)} ${top}V${top + height}` : `M${left} ${scale.at(axis.line)}H${width}`, stroke: "var(--quiet)", "stroke-width": 0.6 }));
-    write(axis.said, vertical ? { x: scale.at(axis.line) - 4, y: top + height - 4, "text-anchor": "end" } : { x: width - 14, y: scale.at(axis.line) + 14, "text-anchor": "end" });
-  }
-  if (heat) {
-    const cells = heat.flat().filter((v) => v != null), most = Math.max(...cells.map(panel.diverging ? Math.abs : Number)), least = panel.diverging ? -most : Math.min(...cells);
-    const share = (v) => (panel.log && least > 0 ? Math.log(v / least) / Math.log(most / least) : (v - least) / (most - least || 1));
-    const wide = (width - 12 - left) / heat[0].length, high = height / heat.length;
-    heat.forEach((row, r) => row.forEach((v, c) => {
-      if (v == null) return;
-      const rect = drawn("rect", { x: left + c * wide, y: top + r * high, width: wide + 0.3, height: high + 0.3, fill: ramp(share(v), panel.diverging) });
-      const name = (axis, i, n) => (axis.names.length ? axis.names[i] : shown(axis.low != null && n > 1 ? axis.low + i * (axis.high - axis.low) / (n - 1) : i));
-      plot.append(hoverable(rect, `${name(panel.y, r, heat.length)}, ${name(panel.x, c, row.length)}: ${shown(v, panel.percent)} ${panel.unit}`, { value: v }));
-    }));
-  }
-  for (const [at, begin, end, colour, tall] of time ?? []) {
-    const half = tall * (names.length ? 0.36 : 0.5), [one, two] = [y.at(at - half), y.at(at + half)];
-    const rect = drawn("rect", { x: x.at(begin), y: Math.min(one, two), width: Math.max(0.5, x.at(end) - x.at(begin)), height: Math.abs(two - one), fill: colourOf(panel.colours[colour].slice(1)) });
-    plot.append(hoverable(rect, `${panel.colours[colour][0]}: ${shown(begin)} to ${shown(end)}`, { begin, end }));
-  }
+  out.push(written(across.label, { x: (left + right) / 2, y: bottom + 36, "text-anchor": "middle" }));
+  if (!up.names.length)
+    out.push(written(up.label, { transform: `translate(12 ${top + height / 2}) rotate(-90)`, "text-anchor": "middle" }));
+  const line = (d) => drawn("path", { d, stroke: "var(--quiet)", "stroke-width": 0.6 });
+  const said = (text, px, py) => written(text, { x: px, y: py, "text-anchor": "end" });
+  if (across.line != null) out.push(line(`M${x.at(across.line)} ${top}V${bottom}`), said(across.said, x.at(across.line) - 4, bottom - 4));
+  if (up.line != null) out.push(line(`M${left} ${y.at(up.line)}H${right}`), said(up.said, right - 2, y.at(up.line) + 14));
+  return out;
+}
+
+const scaleText = (axis, value) => (axis.names.length ? axis.names[value] : shown(value, axis.percent));
+function blended(stops, share) {
+  const at = Math.max(0, Math.min(1, share)) * (stops.length - 1), i = Math.min(Math.floor(at), stops.length - 2);
+  const parts = (colour) => [1, 3, 5].map((k) => Number.parseInt(colour.slice(k, k + 2), 16));
+  const [one, two] = [stops[i], stops[i + 1]].map(parts);
+  return `rgb(${one.map((c, k) => Math.round(c + (at - i) * (two[k] - c))).join(",")})`;
+}
+
+// Cells go into `plot`; what comes back is the bar that says what their colours mean.
+function heatMap(panel, { left, right, top, height }, plot) {
+  const { rows, bar: { low, high, log, ticks, ramps } } = panel, stops = colourOf(ramps);
+  const share = (v) => (!log ? (v - low) / (high - low) : v > 0 ? Math.log(v / low) / Math.log(high / low) : 0);
+  const wide = (right - left) / rows[0].length, tall = height / rows.length;
+  const name = (axis, i, n) =>
+    (axis.names.length ? axis.names[i] : shown(axis.low != null && n > 1 ? axis.low + i * (axis.high - axis.low) / (n - 1) : i));
+  rows.forEach((row, r) => row.forEach((v, c) => {
+    if (v == null) return;
+    const place = { x: left + c * wide, y: top + r * tall, width: wide + 0.3, height: tall + 0.3 };
+    const said = `${name(panel.y, r, rows.length)}, ${name(panel.x, c, row.length)}: ${shown(v, panel.percent)} ${panel.unit}`;
+    plot.append(hoverable(drawn("rect", { ...place, fill: blended(stops, share(v)) }), said, { value: v }));
+  }));
+  const bar = Array.from({ length: 40 }, (_, i) =>
+    drawn("rect", { x: right + 8, y: top + i * height / 40, width: 9, height: height / 40 + 0.3, fill: blended(stops, 1 - i / 39) }));
+  for (const [v, text] of ticks) bar.push(written(text, { x: right + 20, y: top + (1 - share(v)) * height + 4 }, { class: "scale" }));
+  return bar;
+}
+
+function barsOf(panel, { x, y, up }) {
+  return panel.bars.map(([at, begin, end, colour, tall]) => {
+    const half = tall * (up.names.length ? 0.36 : 0.5), ends = [y.at(at - half), y.at(at + half)];
+    const [name, ...colours] = panel.colours[colour];
+    const rect = drawn("rect", {
+      x: x.at(begin), y: Math.min(...ends), width: Math.max(0.5, x.at(end) - x.at(begin)), height: Math.abs(ends[1] - ends[0]),
+      fill: colourOf(colours),
+    });
+    return hoverable(rect, `${name}: ${shown(begin)} to ${shown(end)}`, { begin, end });
+  });
+}
+
+function curvesOf(panel, series, { x, y }) {
   const order = { faint: 0, bound: 1, plain: 2 }, layers = [...series].sort((a, b) => order[a.weight] - order[b.weight]);
   const banded = layers.filter(({ weight, points }) => weight === "plain" && points.some((p) => p[2] != null));
-  for (const one of layers) {
-    const colour = one.weight === "bound" ? "var(--text)" : one.weight === "faint" ? "var(--line)" : colourOf(one.colours);
-    const moved = banded.length > 2 && banded.includes(one) && !one.dots && !panel.flipped ? 3 * (banded.indexOf(one) - (banded.length - 1) / 2) : 0;
+  return layers.map((one) => {
+    const faint = one.weight === "faint", bound = one.weight === "bound";
+    const colour = bound ? "var(--text)" : faint ? "var(--line)" : colourOf(one.colours);
+    // Bars of intervals stand beside each other.
+    const beside = banded.length > 2 && banded.includes(one) && !one.dots && !panel.flipped;
+    const moved = beside ? 3 * (banded.indexOf(one) - (banded.length - 1) / 2) : 0;
     const place = ([px, py]) => (panel.flipped ? [x.at(py), y.at(px)] : [x.at(px) + moved, y.at(py)]);
     const points = one.points.filter((p) => p[1] != null), group = drawn("g", {});
     if (!one.dots && points.length > 1)
-      group.append(drawn("path", { d: points.map((p, i) => `${i ? "L" : "M"}${place(p).join(" ")}`).join(""), fill: "none", stroke: colour, "stroke-width": one.weight === "faint" ? 1 : 1.8, "stroke-dasharray": one.mark?.[2] || one.weight === "bound" ? "7 4" : "none" }));
+      group.append(drawn("path", {
+        d: points.map((p, i) => `${i ? "L" : "M"}${place(p).join(" ")}`).join(""), fill: "none", stroke: colour,
+        "stroke-width": faint ? 1 : 1.8, "stroke-dasharray": one.mark?.[2] || bound ? "7 4" : "none",
+      }));
     for (const p of points) {
-      const [px, py] = place(p), [, , low, high] = p;
-      if (low != null && high != null && one.weight !== "faint")
-        group.append(drawn("path", { d: panel.flipped ? `M${x.at(low)} ${py}H${x.at(high)}` : `M${px} ${y.at(low)}V${y.at(high)}`, stroke: colour, "stroke-width": 1, opacity: 0.75 }));
-      const text = `${one.label}: ${panel.flipped ? panel.x.names[p[0]] : scaleText(panel.x, p[0])}, ${shown(p[1], panel.y.percent)}${intervalText(low, high, panel.y.percent)}`;
-      const dot = one.weight === "bound" && !one.dots ? drawn("circle", { cx: px, cy: py, r: 5, fill: "transparent" }) : mark(px, py, one.mark, colour, one.weight === "faint" ? 0.5 : 0.85);
-      group.append(hoverable(dot, text, { label: one.label, x: p[0], y: p[1], low: low ?? "", high: high ?? "" }));
+      const [px, py] = place(p), [at, value, low, high] = p;
+      const bar = panel.flipped ? `M${x.at(low)} ${py}H${x.at(high)}` : `M${px} ${y.at(low)}V${y.at(high)}`;
+      if (low != null && high != null && !faint) group.append(drawn("path", { d: bar, stroke: colour, "stroke-width": 1, opacity: 0.75 }));
+      const said = `${shown(value, panel.y.percent)}${intervalText(low, high, panel.y.percent)}`;
+      const dot = bound && !one.dots ? drawn("circle", { cx: px, cy: py, r: 5, fill: "transparent" })
+        : mark(px, py, one.mark, colour, faint ? 0.5 : 0.85);
+      const data = { label: one.label, x: at, y: value, low: low ?? "", high: high ?? "" };
+      group.append(hoverable(dot, `${one.label}: ${scaleText(panel.x, at)}, ${said}`, data));
     }
-    plot.append(group);
-  }
-  if (!heat && !time && !panel.flipped) {
-    let start, box;
-    const at = (event) => { const r = svg.getBoundingClientRect(); return [(event.clientX - r.left) * width / r.width, event.clientY - r.top]; };
-    svg.addEventListener("pointerdown", (event) => { start = at(event); svg.append(box = drawn("rect", { fill: "var(--accent)", opacity: 0.15 })); });
-    svg.addEventListener("pointermove", (event) => {
-      if (!start) return;
-      const end = at(event);
-      for (const [key, value] of Object.entries({ x: Math.min(start[0], end[0]), y: Math.min(start[1], end[1]), width: Math.abs(end[0] - start[0]), height: Math.abs(end[1] - start[1]) })) box.setAttribute(key, value);
-    });
-    svg.addEventListener("pointerup", (event) => {
-      const end = at(event), first = start;
-      start = undefined; box?.remove();
-      if (!first || Math.abs(end[0] - first[0]) < 8 || Math.abs(end[1] - first[1]) < 8) return;
-      zoomed.x = [first[0], end[0]].sort((a, b) => a - b).map(x.back);
-      zoomed.y = [first[1], end[1]].sort((a, b) => b - a).map(y.back);
-      redraw();
-    });
-    svg.addEventListener("dblclick", () => { zoomed.x = zoomed.y = undefined; redraw(); });
-  }
-  return svg;
+    return group;
+  });
 }
-const scaleText = (axis, value) => (axis.names.length ? axis.names[value] : shown(value, axis.percent));
-const RAMPS = { true: [[31, 95, 159], [244, 244, 242], [168, 67, 0]], false: [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]] };
-function ramp(share, diverging) {
-  const stops = RAMPS[diverging], at = Math.max(0, Math.min(1, share)) * (stops.length - 1), i = Math.min(Math.floor(at), stops.length - 2);
-  return `rgb(${stops[i].map((c, k) => Math.round(c + (at - i) * (stops[i + 1][k] - c))).join(",")})`;
+
+// Calls `zoom` with what was drawn over, across and upwards in places; with nothing after a double click.
+function zoomable(svg, width, zoom) {
+  let start, box;
+  const placeOf = (event) => {
+    const its = svg.getBoundingClientRect();
+    return [(event.clientX - its.left) * width / its.width, event.clientY - its.top];
+  };
+  svg.addEventListener("pointerdown", (event) => {
+    start = placeOf(event);
+    svg.append(box = drawn("rect", { fill: "var(--accent)", opacity: 0.15 }));
+  });
+  svg.addEventListener("pointermove", (event) => {
+    if (!start) return;
+    const end = placeOf(event), [x, y] = [0, 1].map((i) => Math.min(start[i], end[i]));
+    const [wide, tall] = [0, 1].map((i) => Math.abs(end[i] - start[i]));
+    for (const [key, value] of Object.entries({ x, y, width: wide, height: tall })) box.setAttribute(key, value);
+  });
+  svg.addEventListener("pointerup", (event) => {
+    const end = placeOf(event), first = start;
+    start = undefined;
+    box?.remove();
+    if (!first || Math.abs(end[0] - first[0]) < 8 || Math.abs(end[1] - first[1]) < 8) return;
+    zoom([first[0], end[0]].sort((a, b) => a - b), [first[1], end[1]].sort((a, b) => b - a));
+  });
+  svg.addEventListener("dblclick", () => zoom());
 }
 
 const plots = new Map();  // element: how to draw it again
@@ -267,7 +319,8 @@ function drawFigure(box, figure) {
       legend.append(back);
     }
     const panels = made("div", "", { className: "panels" });
-    panels.append(...figure.panels.map((panel, i) => drawPanel(panel, Math.floor((width - 12 * (columns - 1)) / columns), hidden, zooms[i], draw)));
+    const each = Math.floor((width - 12 * (columns - 1)) / columns);
+    panels.append(...figure.panels.map((panel, i) => drawPanel(panel, each, hidden, zooms[i], draw)));
     box.replaceChildren(panels, legend);
   };
   plots.set(box, draw);
@@ -276,7 +329,6 @@ function drawFigure(box, figure) {
 
 // ---- The first screen ----
 
-const at = (id) => document.getElementById(id);
 let study;
 function firstScreen() {
   const choice = { metric: 0, cut: 0, workload: 0, budget: 0, all: false };
@@ -308,7 +360,8 @@ function firstScreen() {
     const { metric, cut, workload, budget } = choice, its = study.metrics[metric];
     const means = study.means.filter((row) => row[0] === metric && row[1] === cut && row[2] === workload);
     const here = means.filter((row) => row[3] === budget).sort((a, b) => (its.better > 0 ? b[6] - a[6] : a[6] - b[6]));
-    const compared = here.filter((row) => study.policies[row[4]].role === "policy");
+    const over = (row) => find(study.costs, cut, budget, row[4])?.[6] === true;
+    const compared = here.filter((row) => study.policies[row[4]].role === "policy" && !over(row));
     const full = here.filter((row) => study.policies[row[4]].label === "full");
     const others = here.filter((row) => !compared.includes(row) && !full.includes(row));
     const rows = choice.all ? [...compared, ...full, ...others] : [...compared.slice(0, full.length ? 7 : 8), ...full];
@@ -318,17 +371,19 @@ function firstScreen() {
       points: means.filter((row) => row[4] === policy).map((row) => [places[row[3]], row[6], row[7], row[8]]).sort((a, b) => a[0] - b[0]),
     }));
     const share = study.budgets[0]?.endsWith("%");
-    drawFigure(at("chart"), { panels: [{
-      title: "", series, flipped: false,
-      x: { label: share ? "budget (share of the prompt)" : "budget (tokens per lane)", log: Math.max(...places) >= 8 * Math.min(...places), names: [], ticks: [...new Set(places)].sort((a, b) => a - b), percent: share, said: "", line: places[budget], low: null, high: null },
-      y: { label: its.label, log: false, names: [], ticks: [], percent: its.percent, said: "", line: null, low: its.percent && its.better > 0 ? 0 : null, high: its.percent && its.better > 0 ? 1 : null },
-    }] });
+    const plain = { log: false, names: [], ticks: [], said: "", line: null, low: null, high: null };
+    const x = {
+      ...plain, label: share ? "budget (share of the prompt)" : "budget (tokens per lane)", percent: share, line: places[budget],
+      log: Math.max(...places) >= 8 * Math.min(...places), ticks: [...new Set(places)].sort((a, b) => a - b),
+    };
+    const y = { ...plain, label: its.label, percent: its.percent, ...(its.percent && its.better > 0 ? { low: 0, high: 1 } : {}) };
+    drawFigure(at("chart"), { panels: [{ title: "", series, flipped: false, x, y }] });
     const table = made("table"), head = table.createTHead().insertRow(), body = table.createTBody();
     const columns = ["policy", its.label, "behind the best", "holds", ...(study.machine ? [`time to first token, ${study.machine}`] : [])];
     columns.forEach((name, i) => head.append(made("th", name, { scope: "col", className: i ? "number" : "" })));
     for (const row of rows) {
       const line = body.insertRow(), name = made("th", "", { scope: "row" });
-      name.append(swatch(study.policies[row[4]]), ` ${study.policies[row[4]].label}`);
+      name.append(swatch(series[rows.indexOf(row)]), ` ${study.policies[row[4]].label}`);
       line.append(name);
       line.dataset.policy = study.policies[row[4]].label;
       const cell = (text, small = "", data = {}) => {
@@ -337,20 +392,29 @@ function firstScreen() {
         Object.assign(made_.dataset, data);
         line.append(made_);
       };
-      cell(shown(row[6], its.percent), intervalText(row[7], row[8], its.percent).slice(2, -1), { mean: row[6], low: row[7] ?? "", high: row[8] ?? "" });
+      const interval = (low, high) => intervalText(low, high, its.percent).slice(2, -1);
+      cell(shown(row[6], its.percent), interval(row[7], row[8]), { mean: row[6], low: row[7] ?? "", high: row[8] ?? "" });
       const behind = find(study.behind, metric, cut, workload, budget, row[4]), alike = behind && !(behind[6] > 0 || behind[7] < 0);
       if (row === compared[0]) cell("best");
-      else if (!behind) cell("–");
-      else cell(`${alike ? "≈ " : ""}${shown(Math.abs(behind[5]), its.percent)}`, behind[6] == null ? "" : alike ? "not distinguishable" : intervalText(...[behind[6], behind[7]].map(Math.abs).sort((a, b) => a - b), its.percent).slice(2, -1), { behind: behind[5] });
+      else if (!behind) cell("–", study.policies[row[4]].role === "policy" && over(row) ? "over its budget" : "");
+      else {
+        const told = alike ? "not distinguishable" : interval(...[behind[6], behind[7]].map(Math.abs).sort((a, b) => a - b));
+        cell(`${alike ? "≈ " : ""}${shown(Math.abs(behind[5]), its.percent)}`, behind[6] == null ? "" : told, { behind: behind[5] });
+      }
       const cost = find(study.costs, cut, budget, row[4]);
       cell(cost?.[3] == null ? "–" : bytes(cost[3]), "", { held: cost?.[3] ?? "" });
-      if (study.machine) cell(cost?.[4] == null || !study.full_ttft ? "–" : `${cost[4] >= study.full_ttft ? "+" : "−"}${Math.abs(100 * (cost[4] / study.full_ttft - 1)).toFixed(1)} %`);
+      const more = cost?.[4] == null || !study.full_ttft ? null : 100 * (cost[4] / study.full_ttft - 1);
+      if (study.machine) cell(more === null ? "–" : `${more < 0 ? "−" : "+"}${Math.abs(more).toFixed(1)} %`);
     }
     at("ranking").replaceChildren(table);
   }
   draw();
 }
-const bytes = (n) => { let i = 0; for (; n >= 1024 && i < 4; i++) n /= 1024; return `${Number(n.toPrecision(3))} ${["B", "KiB", "MiB", "GiB", "TiB"][i]}`; };
+const bytes = (n) => {
+  let i = 0;
+  for (; n >= 1024 && i < 4; i++) n /= 1024;
+  return `${Number(n.toPrecision(3))} ${["B", "KiB", "MiB", "GiB", "TiB"][i]}`;
+};
 
 (async () => {
   const raw = atob(at("data").textContent);
@@ -364,8 +428,9 @@ const bytes = (n) => { let i = 0; for (; n >= 1024 && i < 4; i++) n /= 1024; ret
       const plot = box.querySelector(".plot");
       if (box.open && !plots.has(plot)) drawFigure(plot, figures.get(plot.dataset.figure));
     });
+  const again = () => { for (const draw of plots.values()) draw(); };
   let width = innerWidth;
-  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; for (const draw of plots.values()) draw(); } });
-  new MutationObserver(() => { for (const draw of plots.values()) draw(); }).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; again(); } });
+  new MutationObserver(again).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   document.documentElement.dataset.ready = "yes";
 })();

@@ -1,6 +1,9 @@
 #include "analysis/report/report_page.hpp"
 
 #include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -27,13 +30,26 @@ bool is_statistic(const std::string& table) {
          table == kAnswersTable || table == kPriceTable || table == kWinnersTable;
 }
 
+/// A file's name as a part of an address.
+std::string url_escaped(const std::string& name) {
+  std::string out;
+  for (const char each : name) {
+    char code[4];
+    std::snprintf(code, sizeof code, "%%%02X", static_cast<unsigned char>(each));
+    const bool plain = std::isalnum(static_cast<unsigned char>(each)) || std::strchr("-._~", each) != nullptr;
+    out += plain ? std::string(1, each) : code;
+  }
+  return out;
+}
+
 class Page {
  public:
   explicit Page(const ReportContent& content)
       : content_(content), study_(content.study), prices_(content.study.table(kPriceTable)) {
     const Records& means = study_.table("means");
     for (const std::string& cut : cuts_of(study_.results.rows.empty() ? means : study_.results))
-      cuts_.emplace_back(cut, means, study_.table("differences"), study_.table("ranks"), study_.results);
+      cuts_.emplace_back(cut, means, study_.table("differences"), study_.table("ranks"), study_.results,
+                         study_.table(kAnswersTable));
   }
 
   std::string make() && {
@@ -75,6 +91,7 @@ class Page {
       first_screen();
       limits();
       best_policies();
+      views();
       figures();
       analyses();
       studied();
@@ -175,6 +192,16 @@ class Page {
     const Html::Element opened =
         asked("winners", "Which policy is best at each budget, and what does it cost?");
     write_table(html_, table);
+  }
+
+  void views() {
+    if (content_.views.empty()) return;
+    const Html::Element opened = asked("views", "What did each policy forget, word by word?");
+    const Html::Element list = html_.element("ul");
+    for (const std::string& name : content_.views) {
+      const Html::Element item = html_.element("li");
+      html_.leaf("a", name.substr(0, name.rfind('.')), {{"href", "views/" + url_escaped(name)}});
+    }
   }
 
   void fact(const std::string& name, const std::string& text) {

@@ -13,6 +13,7 @@ namespace kvsim::analysis {
 struct ReportContent {
   ReportedStudy study;
   std::vector<Figure> figures{};
+  std::vector<std::string> views{};  ///< names of the pages of views/ beside it (analysis/view)
   std::string undrawn{};  ///< why there are no files of them; empty: there are
 };
 

@@ -88,6 +88,10 @@ std::string write_report(const std::string& folder, const ReportOptions& options
   if (!options.title.empty()) content.study.title = options.title;
   Drawings drawings(folder + "/figures", options.formats);
   add_figures(content, drawings, progress);
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder + "/views", none))
+    if (entry.path().extension() == ".html") content.views.push_back(entry.path().filename().string());
+  std::sort(content.views.begin(), content.views.end());
   return report_page(content);
 }
 

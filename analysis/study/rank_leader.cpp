@@ -60,7 +60,7 @@ RankLeader::RankLeader(const StudyPlan& plan, RankWorker& worker, Ranks& ranks, 
   state_[0].state = Rank::State::free;
 }
 
-std::vector<StudiedTrace> RankLeader::run(Progress& progress) {
+std::vector<StudiedTrace> RankLeader::run(Progress& progress, double share) {
   while (true) {
     if (progress.stop && !failure_) failure_.emplace(ErrorKind::interrupted, "interrupted");
     while (const auto message = ranks_.receive()) take(message->from, parse_report(message->text));
@@ -71,7 +71,7 @@ std::vector<StudiedTrace> RankLeader::run(Progress& progress) {
       hand_out();
       if (queue_.empty()) break;
     }
-    show(progress);
+    show(progress, share);
     std::this_thread::sleep_for(kRankPause);
   }
   await_tasks(progress);
@@ -180,13 +180,13 @@ bool RankLeader::stop_all() {
   return left;
 }
 
-void RankLeader::show(Progress& progress) const {
+void RankLeader::show(Progress& progress, double share) const {
   if (queue_.work() <= 0) return;
   double done = queue_.work_done();
   for (const Rank& rank : state_)
     if (rank.state == Rank::State::busy) done += rank.job.work * rank.share;
   if (state_[0].state == Rank::State::busy) done += state_[0].job.work * worker_.share();
-  progress.begin_part(done / queue_.work(), 0);
+  progress.begin_part(share * done / queue_.work(), 0);
 }
 
 /// Until this rank sees what the others have written.

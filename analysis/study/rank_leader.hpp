@@ -28,7 +28,7 @@ class RankLeader {
   /// Has every task run that is not finished. Returns what became of every trace, in order, the same as
   /// TaskRunner::run() does. Throws as that does, after all ranks have left their jobs; what another rank
   /// fails at names it.
-  std::vector<StudiedTrace> run(Progress& progress);
+  std::vector<StudiedTrace> run(Progress& progress, double share);
 
  private:
   struct Rank {
@@ -47,7 +47,7 @@ class RankLeader {
   void order(std::size_t rank, const RankOrder& order);
   void hand_out();
   bool stop_all();
-  void show(Progress& progress) const;
+  void show(Progress& progress, double share) const;
   void await_tasks(const Progress& progress) const;
 
   const StudyPlan& plan_;

@@ -35,7 +35,8 @@ StudyPrices prices_of(const StudyPlan& plan) {
   return out;
 }
 
-StudyResults results_of(const StudyPlan& plan, StudyFolder& folder, const std::vector<StudiedTrace>& traces) {
+StudyResults results_of(const StudyPlan& plan, StudyFolder& folder, const std::vector<StudiedTrace>& traces,
+                        Progress& progress) {
   std::vector<std::string> replays;
   StudyAnswers answers;
   for (const AskedPolicy& policy : plan.policies) {
@@ -61,16 +62,16 @@ StudyResults results_of(const StudyPlan& plan, StudyFolder& folder, const std::v
       }
     }
   }
-  return write_results(folder, plan.config, traces, replays, answers, tables, prices_of(plan));
+  return write_results(folder, plan.config, traces, replays, answers, tables, prices_of(plan), &progress);
 }
 
 /// What became of every trace, once all tasks have run: here, or among the ranks.
 std::vector<StudiedTrace> run_tasks(const StudyPlan& plan, StudyFolder& folder, const RunOptions& options,
                                     Progress& progress, const NoteListener& note) {
   if (options.ranks == nullptr)
-    return TaskRunner(plan, folder, options.threads, options.memory_limit, note).run(progress);
+    return TaskRunner(plan, folder, options.threads, options.memory_limit, note).run(progress, kTaskShare);
   RankWorker worker(plan, folder, options.threads, options.memory_limit);
-  return RankLeader(plan, worker, *options.ranks, study_digest(plan.folder), note).run(progress);
+  return RankLeader(plan, worker, *options.ranks, study_digest(plan.folder), note).run(progress, kTaskShare);
 }
 
 [[noreturn]] void stopped(const StudyPlan& plan, ErrorKind kind, const std::string& why) {
@@ -101,8 +102,6 @@ StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progres
   try {
     const std::vector<StudiedTrace> traces = run_tasks(plan, folder, options, progress, note);
     progress.check();
-    progress.begin_part(0, 1);
-    if (options.finishing) options.finishing();
     return {traces, finish_study(plan, folder, effective, traces, progress)};
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::bug) throw;
@@ -114,11 +113,14 @@ StudyOutcome run_study(const StudyPlan& plan, const RunOptions& options, Progres
 
 StudyResults finish_study(const StudyPlan& plan, StudyFolder& folder, const boost::json::object& effective,
                           const std::vector<StudiedTrace>& traces, Progress& progress) {
-  StudyResults out = results_of(plan, folder, traces);
+  const double tables = (1 - kTaskShare) / (plan.config.report ? 2 : 1);
+  progress.begin_part(kTaskShare, tables);
+  StudyResults out = results_of(plan, folder, traces, progress);
   const bool complete = std::all_of(traces.begin(), traces.end(),
                                     [](const StudiedTrace& trace) { return trace.problem.empty(); });
   // Nothing says complete before its report is there.
   const std::string study = study_text(effective, traces, out.notes, complete);
+  progress.begin_part(kTaskShare + tables, 1 - kTaskShare - tables);
   if (plan.config.report) folder.write("report.html", write_report(plan.folder, {.study = study}, progress));
   progress.check();
   folder.write(kStudyFile, study);

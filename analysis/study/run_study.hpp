@@ -4,7 +4,6 @@
 ///   const StudyPlan plan = plan_study("needles.json", "", policy::builtin(), note);
 ///   const StudyOutcome outcome = run_study(plan, {}, progress, note);
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,12 +17,13 @@
 
 namespace kvsim::analysis {
 
+/// Of a study's progress, the part of its tasks; the rest is tables and report.
+inline constexpr double kTaskShare = 2.0 / 3;
+
 struct RunOptions {
   Existing existing = Existing::refuse;  ///< what to do with a study in the folder
   unsigned threads = 0;                  ///< 0: as many as the machine has; never changes a result
   std::uint64_t memory_limit = 0;        ///< of one replay or closed loop, in bytes; 0: none
-  std::function<void()>
-      finishing{};         ///< called once when all tasks have run: nobody knows how long the rest takes
   Ranks* ranks = nullptr;  ///< among which the tasks are shared out, this being rank 0; null: it is alone
 };
 

@@ -107,7 +107,7 @@ StudyEstimate estimate_study(const StudyPlan& plan, const StudyTrace& trace, uns
   const double work = missing_work(sample);
   const auto begin = std::chrono::steady_clock::now();
   TaskRunner runner(sample, folder, threads, 0, note);
-  const std::vector<StudiedTrace> traces = runner.run(progress);
+  const std::vector<StudiedTrace> traces = runner.run(progress, 1);
   StudyEstimate out;
   out.tried_tokens = tried.tokens;
   out.tried_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -154,11 +154,12 @@ Records write_prices(Tables& tables, const StudyPrices& prices, const std::vecto
 }
 
 /// Who is best at each budget, how sure that is, and what it costs.
-bool name_winners(Tables& tables, const Statistics& made, const Records& whole, const Records& priced) {
+bool name_winners(Tables& tables, const Statistics& made, const Records& whole, const Records& answers,
+                  const Records& priced) {
   const PriceList prices(priced);
   std::vector<Evidence> cuts;
   for (const std::string& cut : cuts_of(whole.rows.empty() ? made.means : whole))
-    cuts.emplace_back(cut, made.means, made.differences, made.ranks, whole);
+    cuts.emplace_back(cut, made.means, made.differences, made.ranks, whole, answers);
   const Records best = winners(cuts, prices);
   tables.write(kWinnersTable, best);
   return !best.rows.empty();
@@ -308,21 +309,32 @@ void tell_empty_tables(const StudyFolder& folder, const std::vector<StudyTable>&
 StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
                            const std::vector<StudiedTrace>& traces, const std::vector<std::string>& replays,
                            const StudyAnswers& answers, const std::vector<StudyTable>& tables,
-                           const StudyPrices& prices) {
+                           const StudyPrices& prices, Progress* progress) {
   StudyResults out;
+  if (progress != nullptr) progress->total = 4 + tables.size();
+  const auto step = [&] {
+    if (progress != nullptr) progress->advance();
+  };
   tell_models(traces, out.notes);
   Tables written(folder);
   const Records whole = write_rows(folder, written, config.scopes, replays, out.rows);
+  step();
   const Records answered = write_answers(written, folder, answers);
+  step();
   const Statistics made =
       write_statistics(written, whole, comparable_answers(answered, answers.roles, config.least_full), config,
                        traces, out.notes);
+  step();
   const Records priced = write_prices(written, prices, traces, out.notes);
-  if (!made.means.rows.empty()) out.winners = name_winners(written, made, whole, priced);
+  if (!made.means.rows.empty()) out.winners = name_winners(written, made, whole, answered, priced);
   tell_failed_workloads(answered, config.least_full, out.notes);
   out.answers = answered.rows.size();
   out.skipped = all_skipped(folder, traces, replays, answers, tables);
-  for (const StudyTable& table : tables) written.write(table.name, table_of(folder, table, out));
+  step();
+  for (const StudyTable& table : tables) {
+    written.write(table.name, table_of(folder, table, out));
+    step();
+  }
   tell_empty_tables(folder, tables, out.notes);
   written.write("skipped", skipped_table(out.skipped));
   written.finish();

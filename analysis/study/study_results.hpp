@@ -48,7 +48,7 @@ struct StudyResults {
 StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
                            const std::vector<StudiedTrace>& traces, const std::vector<std::string>& replays,
                            const StudyAnswers& answers, const std::vector<StudyTable>& tables,
-                           const StudyPrices& prices = {});
+                           const StudyPrices& prices = {}, Progress* progress = nullptr);
 
 /// study.json: the effective configuration, and what was found. `complete`: everything else is there.
 std::string study_text(const boost::json::object& effective, const std::vector<StudiedTrace>& traces,

@@ -28,7 +28,7 @@ class TaskRunner {
   /// Captures what is missing and runs every task that is not finished, trace by trace. What a trace's file
   /// fails at becomes its problem, and the others go on. Returns what became of every trace, in order. Throws
   /// as the following do. `share`: how much of the progress these tasks are, the first part of it.
-  std::vector<StudiedTrace> run(Progress& progress, double share = 1);
+  std::vector<StudiedTrace> run(Progress& progress, double share);
 
   /// Captures the trace if it is missing, and says what it is. It has a problem if it cannot be read; none of
   /// its tasks are to be run then. Throws Error(interrupted) once progress.stop is set, Error(input) when it

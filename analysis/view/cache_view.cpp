@@ -13,6 +13,8 @@ namespace {
 
 /// Entries of attention rows that are held at once: 2 GiB.
 constexpr std::uint64_t kMostEntries = 1ULL << 28;
+/// Largest entries of lanes that a page holds: some 600 KB.
+constexpr std::size_t kMostLaneEntries = 1ULL << 18;
 
 /// Shows `look` the rows of each lane's query heads at positions from `first` on.
 void for_rows_of_lanes(const trace::Sequence& sequence, std::uint64_t first, Progress& progress,
@@ -25,17 +27,20 @@ void for_rows_of_lanes(const trace::Sequence& sequence, std::uint64_t first, Pro
   }
 }
 
-AttendedRow largest_of(std::span<const double> row) {
+/// The least that a page can say.
+constexpr double kLeastShare = 0x1p-16;
+
+AttendedRow largest_of(std::span<const double> row, std::size_t most) {
   AttendedRow out;
   out.position.resize(row.size());
   std::iota(out.position.begin(), out.position.end(), 0U);
-  const std::size_t n = std::min(kMostAttended, row.size());
+  const std::size_t n = std::min(most, row.size());
   // Of equal ones the first, so that the choice depends on nothing else.
   std::partial_sort(
       out.position.begin(), out.position.begin() + static_cast<std::ptrdiff_t>(n), out.position.end(),
       [&](std::uint32_t a, std::uint32_t b) { return row[a] != row[b] ? row[a] > row[b] : a < b; });
   out.position.resize(n);
-  std::erase_if(out.position, [&](std::uint32_t at) { return row[at] <= 0; });
+  std::erase_if(out.position, [&](std::uint32_t at) { return row[at] < kLeastShare; });
   std::sort(out.position.begin(), out.position.end());
   for (const std::uint32_t at : out.position) out.share.push_back(row[at]);
   return out;
@@ -44,17 +49,24 @@ AttendedRow largest_of(std::span<const double> row) {
 /// The rows of all positions from view.first_row on.
 void add_largest_attention(const trace::Sequence& sequence, Progress& progress, CacheView& view) {
   const std::size_t length = sequence.length(), group = sequence.model().group();
-  std::vector<double> sums((length - view.first_row) * length);
-  for_rows_of_lanes(sequence, view.first_row, progress, [&](std::size_t, const sim::RowBlock& rows) {
+  const std::size_t lanes = view.n_layers * view.n_kv_heads, n_rows = length - view.first_row;
+  const std::size_t of_lane = std::min(kMostAttendedOfLane, kMostLaneEntries / (lanes * n_rows));
+  std::vector<double> sums(n_rows * length), mean;
+  if (of_lane > 0) view.lane_rows.assign(n_rows, std::vector<AttendedRow>(lanes));
+  for_rows_of_lanes(sequence, view.first_row, progress, [&](std::size_t lane, const sim::RowBlock& rows) {
     for (std::size_t s = 0; s < rows.size(); ++s) {
-      double* sum = sums.data() + (rows.first() + s - view.first_row) * length;
+      const std::size_t row = rows.first() + s - view.first_row;
+      mean.assign(rows.first() + s + 1, 0);
       for (std::size_t g = 0; g < group; ++g)
-        for (std::size_t j = 0; j <= rows.first() + s; ++j) sum[j] += rows.row(0, g, s)[j];
+        for (std::size_t j = 0; j < mean.size(); ++j) mean[j] += rows.row(0, g, s)[j];
+      for (std::size_t j = 0; j < mean.size(); ++j) sums[row * length + j] += mean[j];
+      for (double& entry : mean) entry /= static_cast<double>(group);
+      if (of_lane > 0) view.lane_rows[row][lane] = largest_of(mean, of_lane);
     }
   });
   for (double& sum : sums) sum /= sequence.model().n_layers * sequence.model().n_q_heads;
   for (std::size_t at = view.first_row; at < length; ++at)
-    view.rows.push_back(largest_of({sums.data() + (at - view.first_row) * length, at + 1}));
+    view.rows.push_back(largest_of({sums.data() + (at - view.first_row) * length, at + 1}, kMostAttended));
 }
 
 /// Whether a lane holds a position at a step.
@@ -125,13 +137,32 @@ void add_what_is_left(const trace::Sequence& sequence, Progress& progress, Cache
       }
 }
 
+std::vector<std::uint8_t> ranks_of(const sim::PromptScores& scores) {
+  const std::vector<double>& of = *scores.of;
+  std::vector<std::uint8_t> out(of.size(), kProtected);
+  std::vector<std::size_t> order;
+  for (std::size_t at = scores.protection.sinks; at + scores.protection.window < of.size(); ++at)
+    order.push_back(at);
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return of[a] > of[b]; });
+  std::size_t better = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i > 0 && of[order[i]] != of[order[i - 1]]) better = i;
+    const double share = static_cast<double>(better) / static_cast<double>(order.size());
+    const auto within = std::upper_bound(kBestShares.begin(), kBestShares.end(), share);
+    out[order[i]] = static_cast<std::uint8_t>(within - kBestShares.begin() + 1);
+  }
+  return out;
+}
+
 ViewedCell viewed_cell(const policy::Composition& composition, std::uint64_t steps, sim::CellOutcome&& cell) {
   ViewedCell out{std::move(cell.skipped), cell.budget_tokens, std::move(cell.resident_intervals)};
-  if (composition.representation || composition.selection || !out.skipped.empty()) return out;
+  if (!out.skipped.empty()) return out;
+  if (std::ranges::all_of(cell.scores, [](const sim::PromptScores& lane) { return lane.of != nullptr; }))
+    for (const sim::PromptScores& lane : cell.scores) out.ranks.push_back(ranks_of(lane));
+  if (composition.representation || composition.selection) return out;
   for (std::uint64_t step = 0; step < steps; ++step) {
-    double lost = 0;
-    for (const sim::LaneOutcome& lane : cell.lanes) lost += lane.each_step[step].attention_loss;
-    out.kept.push_back(1 - lost / static_cast<double>(cell.lanes.size()));
+    std::vector<double>& kept = out.kept.emplace_back();
+    for (const sim::LaneOutcome& lane : cell.lanes) kept.push_back(1 - lane.each_step[step].attention_loss);
   }
   return out;
 }
@@ -171,7 +202,7 @@ CacheView cache_view(const std::vector<trace::Sequence>& sequences, const std::s
                 "--cut",
                 "Cut later: --cut " + std::to_string(sequence.length() - kMostEntries / sequence.length()));
   sim::Request request = asked;
-  request.decisions = request.each_step = true;
+  request.decisions = request.each_step = request.scores = true;
   const double share = 0.8 / static_cast<double>(sequences.size());
   for (const trace::Sequence& cut : sequences) {
     progress.begin_part(share * static_cast<double>(view.cuts.size()), share);

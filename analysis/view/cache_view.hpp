@@ -1,7 +1,9 @@
 #pragma once
 /// What `kvsim view` shows of one recorded run: its text, which lanes hold each token under every policy,
 /// budget and cut, and what its queries attend.
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,17 +21,32 @@ struct AttendedRow {
   std::vector<double> share{};
 };
 inline constexpr std::size_t kMostAttended = 64;
+/// The same of one lane, of which there are many.
+inline constexpr std::size_t kMostAttendedOfLane = 16;
+
+/// How high a policy ranks a prompt token: kProtected is kept whatever its score; rank i > 0 is within the
+/// best kBestShares[i - 1] of the others.
+inline constexpr std::array<double, 7> kBestShares{0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1};
+inline constexpr std::uint8_t kProtected = 0;
+
+/// What the model generated through a cell's cache.
+struct ViewedAnswer {
+  std::string text{};
+  std::optional<bool> right{};  ///< none: nothing says what would be
+};
 
 struct ViewedCell {
   std::string skipped{};                                    ///< why the cell is not run; empty if it is
   std::uint64_t budget_tokens = 0;                          ///< mean per lane
   std::vector<std::vector<sim::ResidentInterval>> lanes{};  ///< layer-major, by position
-  /// Of each measured step: the share of all attention that falls on what lanes hold; empty where that is not
-  /// measured, with a representation or a selection.
-  std::vector<double> kept{};
+  /// [measured steps][lanes]: the share of the lane's attention that falls on what it holds; empty where that
+  /// is not measured, with a representation or a selection.
+  std::vector<std::vector<double>> kept{};
   /// [measured steps][positions of the step's row]: of the attention to the position, the share of lanes that
   /// hold it.
   std::vector<std::vector<double>> left{};
+  std::vector<std::vector<std::uint8_t>> ranks{};  ///< [lanes][prompt]; empty: the policy ranks by no score
+  std::optional<ViewedAnswer> answer{};
 };
 
 struct ViewedCut {
@@ -38,7 +55,8 @@ struct ViewedCut {
   /// The step of the first query. That of step s is at position prompt - 1 + s, and attends what is resident
   /// at step s.
   std::uint64_t first_step = 1;
-  std::vector<ViewedCell> cells{};  ///< as Request::cells
+  std::optional<bool> full_right{};  ///< whether the full cache's answer is right; none: nothing says so
+  std::vector<ViewedCell> cells{};   ///< as Request::cells
 };
 
 struct CacheView {
@@ -49,6 +67,8 @@ struct CacheView {
   std::uint64_t answer = 0;           ///< the first position after the recorded prompt
   std::uint64_t first_row = 0;        ///< position of rows[0]
   std::vector<AttendedRow> rows{};    ///< of every measured position of some cut
+  /// [rows][lanes]: the largest entries of the lane's mean row; empty where these would be too many.
+  std::vector<std::vector<AttendedRow>> lane_rows{};
   std::vector<ViewedCut> cuts{};
 };
 

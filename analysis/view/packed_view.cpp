@@ -4,6 +4,8 @@
 #include <boost/json.hpp>
 #include <cmath>
 
+#include "analysis/drawing/policy_style.hpp"
+#include "analysis/drawing/script_text.hpp"
 #include "sim/base/version.hpp"
 
 namespace kvsim::analysis {
@@ -55,54 +57,100 @@ void put_lane(const std::vector<sim::ResidentInterval>& stays, const ViewedCut& 
   }
 }
 
+void put_shares(const std::vector<std::vector<double>>& shares, Bytes& out) {
+  for (const std::vector<double>& step : shares)
+    for (const double share : step)
+      out.byte(static_cast<std::uint64_t>(std::lround(255 * std::clamp(share, 0.0, 1.0))));
+}
+
 std::string packed_cell(const ViewedCell& cell, const ViewedCut& cut) {
   Bytes out;
   for (const std::vector<sim::ResidentInterval>& lane : cell.lanes) put_lane(lane, cut, out);
-  for (const std::vector<double>& step : cell.left)
-    for (const double share : step) out.byte(static_cast<std::uint64_t>(std::lround(255 * share)));
-  for (std::size_t s = 0; s < cell.left.size(); ++s) {
-    const double kept = cell.kept.empty() ? 1 : std::clamp(cell.kept[s], 0.0, 1.0);
-    const auto level = cell.kept.empty() ? 65535 : static_cast<std::uint64_t>(std::lround(65534 * kept));
-    out.byte(level & 0xff);
-    out.byte(level >> 8);
-  }
+  put_shares(cell.left, out);
+  put_shares(cell.kept, out);
   return std::move(out).take();
+}
+
+/// Three bits a token, as planes: those of one bit together.
+std::string packed_ranks(const ViewedCell& cell) {
+  Bytes out;
+  for (const std::vector<std::uint8_t>& lane : cell.ranks)
+    for (unsigned bit = 0; bit < 3; ++bit)
+      for (std::size_t first = 0; first < lane.size(); first += 8) {
+        std::uint64_t byte = 0;
+        for (std::size_t i = first; i < std::min(first + 8, lane.size()); ++i)
+          byte |= std::uint64_t{lane[i] >> bit & 1U} << (i - first);
+        out.byte(byte);
+      }
+  return std::move(out).take();
+}
+
+void put_row(const AttendedRow& row, Bytes& out) {
+  out.ascending(row.position);
+  for (const double share : row.share)
+    out.byte(static_cast<std::uint64_t>(std::clamp(std::lround(-16 * std::log2(share)), 0L, 255L)));
+}
+
+boost::json::value json_of(const std::optional<bool>& yes) {
+  return yes ? boost::json::value(*yes) : boost::json::value(nullptr);
 }
 
 }  // namespace
 
 std::string packed_view(const CacheView& view, const std::vector<sim::Cell>& cells) {
   namespace json = boost::json;
-  json::array policies, params, budgets, cuts;
+  json::array policies, params, styles, budgets, cuts;
   for (const sim::Cell& cell : cells) {
     if (budgets.empty() || budgets.back().as_string() != std::string_view(cell.budget.text))
       budgets.emplace_back(cell.budget.text);
     if (budgets.size() > 1) continue;
     policies.emplace_back(cell.composition.name);
     params.emplace_back(cell.composition.params);
+    const PolicyStyle style = policy_style(cell.composition.name);
+    styles.push_back(json::array{hex(style.colours[0]), hex(style.colours[1]), style.shape, style.open});
   }
   Bytes stays;
   for (const ViewedCut& cut : view.cuts) {
     json::array described;
-    for (const ViewedCell& cell : cut.cells) {
+    std::vector<std::string> ranks(
+        policies.size());  // of the last budget, which are mostly those of the next
+    for (std::size_t i = 0; i < cut.cells.size(); ++i) {
+      const ViewedCell& cell = cut.cells[i];
       const std::string bytes = packed_cell(cell, cut);
-      described.push_back(
-          json::object{{"skipped", cell.skipped}, {"tokens", cell.budget_tokens}, {"bytes", bytes.size()}});
+      std::string own = packed_ranks(cell), &before = ranks[i % policies.size()];
+      const bool repeats = !own.empty() && own == before;
+      json::object said{
+          {"skipped", cell.skipped},    {"tokens", cell.budget_tokens},      {"bytes", bytes.size()},
+          {"kept", !cell.kept.empty()}, {"ranks", repeats ? 0 : own.size()}, {"repeats", repeats}};
+      if (cell.answer) said["answer"] = json::array{cell.answer->text, json_of(cell.answer->right)};
+      described.push_back(std::move(said));
       stays.text(bytes);
+      if (!repeats) stays.text(own);
+      before = std::move(own);
     }
     cuts.push_back(json::object{{"text", cut.text},
                                 {"prompt", cut.prompt},
                                 {"steps", cut.decode},
                                 {"firstStep", cut.first_step},
                                 {"answering", answering_step(view, cut)},
+                                {"fullRight", json_of(cut.full_right)},
                                 {"cells", std::move(described)}});
   }
-  const json::object described{{"trace", view.trace},         {"model", view.model},
-                               {"version", kVersion},         {"layers", view.n_layers},
-                               {"heads", view.n_kv_heads},    {"tokens", view.tokens.size()},
-                               {"answer", view.answer},       {"firstRow", view.first_row},
-                               {"rows", view.rows.size()},    {"policies", std::move(policies)},
-                               {"params", std::move(params)}, {"budgets", std::move(budgets)},
+  const json::object described{{"trace", view.trace},
+                               {"model", view.model},
+                               {"version", kVersion},
+                               {"layers", view.n_layers},
+                               {"heads", view.n_kv_heads},
+                               {"tokens", view.tokens.size()},
+                               {"answer", view.answer},
+                               {"firstRow", view.first_row},
+                               {"rows", view.rows.size()},
+                               {"laneRows", !view.lane_rows.empty()},
+                               {"policies", std::move(policies)},
+                               {"params", std::move(params)},
+                               {"styles", std::move(styles)},
+                               {"budgets", std::move(budgets)},
+                               {"bestShares", json::value_from(kBestShares)},
                                {"cuts", std::move(cuts)}};
   Bytes out;
   const std::string text = json::serialize(described);
@@ -111,11 +159,9 @@ std::string packed_view(const CacheView& view, const std::vector<sim::Cell>& cel
   for (const std::string& token : view.tokens) out.number(token.size());
   for (const std::string& token : view.tokens) out.text(token);
   for (const std::uint8_t flags : view.flags) out.byte(flags);
-  for (const AttendedRow& row : view.rows) {
-    out.ascending(row.position);
-    for (const double share : row.share)
-      out.byte(static_cast<std::uint64_t>(std::clamp(std::lround(-16 * std::log2(share)), 0L, 255L)));
-  }
+  for (const AttendedRow& row : view.rows) put_row(row, out);
+  for (const std::vector<AttendedRow>& row : view.lane_rows)
+    for (const AttendedRow& lane : row) put_row(lane, out);
   out.text(std::move(stays).take());
   return std::move(out).take();
 }

@@ -1,11 +1,8 @@
 // Draws a packed view: the text once per policy, every word shaded by the share of lanes that hold it.
-"use strict";
-
 const EVIDENCE = 1, GENERATED = 2;
 const SHADES = [0.05, 0.15, 0.35, 0.65, 1];  // the largest share of each shade, s1 to s5
 const CHUNK = 8;                             // lines that are made and dropped together
 const CHOICES = ["budget", "cut", "step", "layer", "head", "first", "second"];
-const at = (id) => document.getElementById(id);
 const made = (name, text = "", className = "") =>
   Object.assign(document.createElement(name), { textContent: text, className });
 const within = (value, low, high) => Math.max(low, Math.min(high, value));
@@ -63,12 +60,17 @@ function unpacked(bytes) {
     from = end;
   }
   view.lanes = view.layers * view.heads;
-  view.rows = Array.from({ length: view.rows }, () => {
+  const attendedRow = () => {
     const positions = bytes.ascending();
     return { positions, shares: Float32Array.from(bytes.take(positions.length), (level) => 2 ** (-level / 16)) };
-  });
+  };
+  view.rows = Array.from({ length: view.rows }, attendedRow);
+  if (view.laneRows) view.laneRows = view.rows.map(() => Array.from({ length: view.lanes }, attendedRow));
   for (const cut of view.cuts)
-    for (const cell of cut.cells) cell.packed = bytes.take(cell.bytes);
+    cut.cells.forEach((cell, i) => {
+      cell.packed = bytes.take(cell.bytes);
+      cell.planes = cell.repeats ? cut.cells[i - view.policies.length].planes : bytes.take(cell.ranks);
+    });
   return view;
 }
 
@@ -88,9 +90,22 @@ function lanesOf(cut, cell) {
   }));
   const measured = view.rows.slice(cut.prompt - 1 + cut.firstStep - view.firstRow);
   cell.left = measured.map((row) => bytes.take(row.positions.length));
-  cell.kept = measured.map(() => bytes.take(2)).map(([low, high]) => low + 256 * high)
-    .map((level) => (level === 65535 ? undefined : level / 65534));
+  cell.kept &&= measured.map(() => bytes.take(view.lanes));
   return cell.lanes;
+}
+
+// How high a policy ranks a unit of the prompt in the median of the chosen lanes; nothing where it ranks by no score.
+function rankOf(cell, { first, end }) {
+  if (!cell.planes.length || first >= cut.prompt) return undefined;
+  const size = (cut.prompt + 7) >> 3, ranks = [];
+  for (const lane of chosenLanes()) {
+    const bit = (plane, token) => (cell.planes[(3 * lane + plane) * size + (token >> 3)] >> (token & 7)) & 1;
+    const rank = (token) => bit(0, token) + 2 * bit(1, token) + 4 * bit(2, token);
+    let best = 7;
+    for (let token = first; token < Math.min(end, cut.prompt); token++) best = Math.min(best, rank(token));
+    ranks.push(best);
+  }
+  return ranks.sort()[(ranks.length - 1) >> 1];
 }
 
 // Whether a lane holds a token at a step: a token that has arrived is there until a change says otherwise.
@@ -113,6 +128,7 @@ function chosenLanes() {
       out.push(lane);
   return out;
 }
+const lanesText = () => (chosenLanes().length === 1 ? "one lane" : `${chosenLanes().length} lanes`);
 
 // Of each unit, the share of the chosen lanes that hold it, the mean over its tokens.
 function sharesOf(cell) {
@@ -132,6 +148,21 @@ function sharesOf(cell) {
     for (let token = unit.first; token < unit.end; token++) sum += counts[token];
     return sum / (unit.end - unit.first) / chosen.length;
   });
+}
+
+// What the current query attends in the chosen lanes; of some but not all of them the largest entries of each.
+function attendedNow() {
+  const index = cut.prompt - 1 + state.step - view.firstRow, chosen = chosenLanes();
+  if (chosen.length === view.lanes) return view.rows[index];
+  if (!view.laneRows) return undefined;
+  const parts = new Map();
+  for (const lane of chosen)
+    view.laneRows[index][lane].positions.forEach((token, k) => {
+      if (!parts.has(token)) parts.set(token, []);
+      parts.get(token).push([lane, view.laneRows[index][lane].shares[k] / chosen.length]);
+    });
+  const positions = [...parts.keys()].sort((a, b) => a - b);
+  return { positions, parts, shares: positions.map((token) => parts.get(token).reduce((sum, [, share]) => sum + share, 0)) };
 }
 
 const there = (unit) => view.units[unit].first < cut.prompt + state.step;
@@ -171,8 +202,9 @@ function layOut() {
   sample.remove();
   widths.clear();
   const most = panels[0].lines.clientWidth - 2;
-  const starts = new Map([[view.unitOf[cut.prompt], "the policy has cut its cache"], [view.unitOf[view.answer], "the answer begins"]]);
-  if (cut.prompt === view.answer) starts.set(view.unitOf[cut.prompt], "the policy has cut its cache, the answer begins");
+  const answer = `the full cache’s answer begins${cut.fullRight === null ? "" : cut.fullRight ? ": right" : ": wrong"}`;
+  const starts = new Map([[view.unitOf[cut.prompt], "the policy has cut its cache"], [view.unitOf[view.answer], answer]]);
+  if (cut.prompt === view.answer) starts.set(view.unitOf[cut.prompt], `the policy has cut its cache, ${answer}`);
   lines = [];
   lineOf = new Uint32Array(view.units.length);
   let line = [], used = 0;
@@ -241,8 +273,8 @@ function buildPanels() {
 // The classes of the words of every panel at the chosen moment.
 function shadePanels() {
   const position = cut.prompt - 1 + state.step;
-  row = state.step >= cut.firstStep ? view.rows[position - view.firstRow] : undefined;
-  query = row ? view.unitOf[position] : -1;
+  query = state.step >= cut.firstStep ? view.unitOf[position] : -1;
+  row = query < 0 ? undefined : attendedNow();
   const cache = new Map();
   const shares = (policy) => {
     if (!cache.has(policy)) cache.set(policy, sharesOf(cellOf(policy)));
@@ -266,13 +298,15 @@ function shadePanels() {
 
 // Of the current query's attention to a unit: how much, and the share of that which is left under a policy.
 function attentionTo(unit, policy) {
-  const shares = policy === undefined ? undefined : cellOf(policy).left[state.step - cut.firstStep];
+  const cell = policy === undefined ? undefined : cellOf(policy);
   let paid = 0, left = 0;
   for (let token = view.units[unit].first; row && token < view.units[unit].end; token++) {
     const k = row.positions.indexOf(token);
     if (k < 0) continue;
     paid += row.shares[k];
-    left += shares ? row.shares[k] * shares[k] / 255 : 0;
+    if (!cell) continue;
+    if (!row.parts) left += row.shares[k] * cell.left[state.step - cut.firstStep][k] / 255;
+    for (const [lane, share] of row.parts?.get(token) ?? []) left += share * holds(cut, lanesOf(cut, cell)[lane], state.step, token);
   }
   return { paid, left: paid > 0 ? left / paid : 0 };
 }
@@ -381,8 +415,25 @@ function drawMaps() {
 
 // ---- What is said of a panel and of a word ----
 
+// What the model answered through a policy's cache.
+function answered([text, right]) {
+  const said = made("p", "", `answer${right === null ? "" : right ? " right" : " wrong"}`);
+  const shown = visible(text);
+  said.append(made("b", right === null ? "answers" : right ? "✓ right" : "✗ wrong"),
+    shown.trim() ? ` “${shown.trim().replace(/\n/g, "↵")}”` : ": nothing");
+  said.title = shown;
+  return said;
+}
+
+function markOf(policy) {
+  const [light, dark, ...shape] = view.styles[policy];
+  return drawn("svg", { width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" }, mark(0, 0, shape, isDark() ? dark : light));
+}
+
 function described(panel) {
-  panel.head.replaceChildren(made("h2", panel.name));
+  const heading = made("h2");
+  panel.policies.forEach((policy, i) => heading.append(i ? " − " : "", markOf(policy), view.policies[policy]));
+  panel.head.replaceChildren(heading);
   if (panel.skipped) {
     panel.head.append(made("p", `Not run: ${panel.skipped}`, "skipped"));
     return;
@@ -410,10 +461,12 @@ function described(panel) {
     fact("", `${panel.names[1]}: ${others} words`);
     fact("gone in both", `${gone} of ${words} words`);
   } else {
-    const kept = row && cellOf(panel.policies[0]).kept[state.step - cut.firstStep];
+    const { kept, answer } = cellOf(panel.policies[0]), lanes = chosenLanes();
+    if (answer) panel.head.append(answered(answer));
     if (of) fact("evidence held", percent(evidence / of));
     fact("words gone", `${gone} of ${words}`);
-    if (kept !== undefined) fact("attention left", percent(kept));
+    if (kept && query >= 0)
+      fact("attention left", percent(lanes.reduce((sum, lane) => sum + kept[state.step - cut.firstStep][lane], 0) / lanes.length / 255));
   }
   if (of) panel.head.append(bit);
   panel.head.append(list);
@@ -443,10 +496,13 @@ function describeWord() {
       button.dataset.go = view.unitOf[row.positions[k]];
       said.append(button, " ");
     }
+  } else if (query >= 0 && !row) {
+    said.append("With so many queries the page holds no attention of single lanes.");
   } else if (row && there(unit)) {
     const { paid } = attentionTo(unit);
-    said.append(paid > 0 ? `${quoted(query)} pays it ${percent(paid)} of its attention.`
-      : `It is not among the ${row.positions.length} tokens that ${quoted(query)} attends most.`);
+    const where = row.parts ? ` in ${lanesText()}` : "";
+    said.append(paid > 0 ? `${quoted(query)} pays it ${percent(paid)} of its attention${where}.`
+      : `It is not among the ${row.positions.length} tokens that ${quoted(query)} attends most${where}.`);
   }
   for (const panel of panels) describeHolders(panel, unit);
 }
@@ -476,7 +532,14 @@ function describeHolders({ policies, names, other, skipped, holder }, unit) {
     paint.fillRect(Math.floor(lane / view.heads) * size, (lane % view.heads) * size, size - 1, size - 1);
   });
   const budgets = view.budgets.map((text, budget) => [text, cellOf(policy, budget)]).filter(([, cell]) => !cell.skipped);
-  holder.append(canvas, made("div", budgets.map(([text, cell]) => `${text}: ${count(cell)}`).join(" · "), "quiet"));
+  const rank = rankOf(cellOf(policy), view.units[unit]);
+  if (rank !== undefined) {
+    const said = made("div", rank === 0 ? "kept whatever its score" : rank === 7 ? "score: not in the best half"
+      : `score: among the best ${view.bestShares[rank - 1] * 100} %`);
+    said.title = `Of the prompt’s tokens by the policy’s score at the cut; the median of ${lanesText()}`;
+    holder.append(said);
+  }
+  holder.append(canvas, made("div", budgets.map(([text, cell]) => `${text}:\u00a0${count(cell)}`).join(" · "), "quiet"));
   const { paid, left } = row ? attentionTo(unit, policy) : { paid: 0 };
   if (paid > 0) holder.append(made("div", `${percent(left)} of that attention is left`));
 }
@@ -491,7 +554,7 @@ function sayMoment() {
     { prompt: "prompt: the question is known", question: "question: it is not known" }[cut.text] ?? `${cut.text} tokens`;
   const next = position + 1 < view.tokens ? `, ${quoted(view.unitOf[position + 1])} follows` : "";
   at("step-said").textContent =
-    `${state.step} of ${cut.steps}: ${row ? `${quoted(query)} is the query${next}` : "right after the cut"}`;
+    `${state.step} of ${cut.steps}: ${query >= 0 ? `${quoted(query)} is the query${next}` : "right after the cut"}`;
 }
 
 function remember() {
@@ -598,7 +661,7 @@ function moved(key) {
 
 function legend() {
   const item = (text, className = "quiet") => made("li", text, className);
-  const lanes = chosenLanes().length, of = lanes === 1 ? "one lane" : `${lanes} lanes`;
+  const of = lanesText();
   const items = state.first < 0
     ? [item(`Held in ${of}:`), item("none", "gone"), ...SHADES.map((most, i) => item(`≤ ${most * 100} %`, `s${i + 1}`))]
     : [item(`Held in more of ${of} under`), item(view.policies[state.first], "a4"), item("or"), item(view.policies[state.second], "b4"),
@@ -606,7 +669,7 @@ function legend() {
   if (view.hasEvidence) items.push(item("evidence", "evidence begins ends"));
   items.push(item("not there yet", "later"));
   if (state.attention && state.first < 0) {
-    items.push(item("attention, mean of all lanes; strong: left", "w"));
+    items.push(item(`attention in ${of}; strong: left`, "w"));
     items.at(-1).style.cssText = "--h-paid: 6px; --h-left: 3px";
   }
   at("legend").replaceChildren(...items);
@@ -621,7 +684,7 @@ function connect() {
   at("first").disabled = view.policies.length < 2;
   view.policies.forEach((name, policy) => {
     const label = made("label", ` ${name}`), box = Object.assign(made("input"), { type: "checkbox", value: policy });
-    label.prepend(box);
+    label.prepend(box, " ", markOf(policy));
     label.title = view.params[policy];
     at("policies").append(label);
     box.addEventListener("change", () => {
@@ -668,10 +731,9 @@ function connect() {
   addEventListener("beforeprint", () => { everything = true; draw(); });
   addEventListener("afterprint", () => { everything = false; draw(); });
 
-  const dark = () => getComputedStyle(document.documentElement).colorScheme === "dark";
-  const name = () => { at("theme").textContent = dark() ? "Light theme" : "Dark theme"; };
+  const name = () => { at("theme").textContent = isDark() ? "Light theme" : "Dark theme"; };
   at("theme").addEventListener("click", () => {
-    document.documentElement.dataset.theme = dark() ? "light" : "dark";
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
     name();
     update(false);
   });

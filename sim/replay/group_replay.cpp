@@ -122,6 +122,21 @@ class GroupReplay {
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
         curves_[lane_index(lane)].set_future({future(lane, 1).attention(), prompt_});
     futures_.clear();
+    if (request_.scores) record_scores();
+  }
+
+  void record_scores() {
+    for (const ReplayUnit& unit : units_) {
+      if (unit.eviction_group().streams) continue;
+      const policy::Eviction& eviction = unit.eviction();
+      std::shared_ptr<const std::vector<double>> scores;
+      if (!eviction.scores().empty())
+        scores = std::make_shared<std::vector<double>>(eviction.scores().begin(), eviction.scores().end());
+      for (const Cache& cache : unit.caches())
+        for (std::size_t lane = unit.first_lane(); unit.covers(lane); ++lane)
+          outcome_.cells[cache.cell].scores[lane_index(lane)] = {scores,
+                                                                 eviction.protection(cache.budget, prompt_)};
+    }
   }
 
   /// Feeds the prompt token by token to the other policies, through the caches they manage.

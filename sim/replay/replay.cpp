@@ -72,6 +72,7 @@ Outcome replay(const trace::Sequence& sequence, const Request& asked, Progress& 
     out.lanes.resize(lanes);
     if (sequence.source().has_output_weights()) out.layers.resize(model.n_layers);
     if (request.decisions) out.resident_intervals.resize(lanes);
+    if (request.scores) out.scores.resize(lanes);
   }
 
   idle.assign(plan.cells.size(), {});

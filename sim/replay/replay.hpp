@@ -3,6 +3,7 @@
 /// exactly as the compressed cache would, and does not see what that answer would change later.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@ struct Request {
   unsigned threads = 0;       ///< 0: as many as the machine has. Never changes a result.
   bool decisions = false;     ///< record when each position is resident
   bool each_step = false;     ///< also record every measured step by itself
+  bool scores = false;        ///< record how each lane ranks the prompt
   ImportanceRule importance;  ///< the w behind R, R_avg and ISR
   PeakRule peak;              ///< which rows count for peak loss
   bool bounds = false;        ///< compute CellOutcome::attention_loss_bound: an oracle's work per lane
@@ -146,13 +148,21 @@ struct LayerOutcome {
   double projected_cosine = 0;  ///< sum over steps of the cosine of W o' to W o
 };
 
+/// How a lane's policy ranks the prompt.
+struct PromptScores {
+  /// Of every prompt position, higher is kept; lanes and budgets share it. Null: it ranks by no score.
+  std::shared_ptr<const std::vector<double>> of{};
+  policy::Protection protection{};
+};
+
 struct CellOutcome {
   std::string skipped;                 ///< why the cell is not run; empty if it is
   std::uint64_t budget_tokens = 0;     ///< mean per lane, as asked
   std::vector<LaneOutcome> lanes;      ///< [n_layers * n_kv_heads], layer-major; empty when skipped
   std::vector<LayerOutcome> layers{};  ///< [n_layers]; empty when skipped or without output weights
   std::vector<std::vector<ResidentInterval>>
-      resident_intervals;  ///< per lane, by position then first; only with Request::decisions
+      resident_intervals;              ///< per lane, by position then first; only with Request::decisions
+  std::vector<PromptScores> scores{};  ///< per lane; only with Request::scores
   // Over all lanes together, where the oracles of LaneOutcome keep the policy's own split:
   std::optional<policy::Holding> holding{};  ///< none if the policy decides by itself how much it keeps
   /// The largest R_avg of any choice of as many prompt tokens, however they are spread over lanes.

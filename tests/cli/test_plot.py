@@ -150,6 +150,10 @@ class Plot(CommandTest):
         self.assertNotIn("linespoints", script)
         self.assertNotIn("One budget", self.plotted("quality", "all.csv", "--format", "gp"))
 
+    def test_policies_are_named_in_any_spelling(self):
+        plain = self.ok("plot", "quality", "all.csv", "--format", "csv", "--policy", "streaming_llm,h2o")
+        self.assertEqual(self.ok("plot", "quality", "all.csv", "--format", "csv", "--policy", "StreamingLLMPress", "--policy", "H2O"), plain)
+
     def test_names_nobody_knows_get_the_nearest(self):
         for arguments, said in ((["qualty", "all.csv"], "quality"),
                                 (["quality", "all.csv", "--metric", "atention_loss"], "attention_loss"),

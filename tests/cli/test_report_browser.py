@@ -77,18 +77,54 @@ class Report(CommandTest):
         self.assertGreater(seen, 3 * 3 * len(keys))
         self.assertEqual(self.tab.problems, [])
 
-    def test_the_verdict_says_who_overspent(self):
+    def test_who_overspends_is_ranked_apart(self):
         """razor_attention keeps all of a prompt as short as this, whatever the budget."""
         (self.folder / "answers.json").write_text(json.dumps({
             "capture": {"model": str(SOURCE / "traces/sample/model"), "workloads": [{"kind": "needle", "context": 300, "count": 3}]},
-            "loops": ["closed"], "policies": ["full", "window", "razor_attention"], "budgets": ["10%", "60%"]}))
+            "loops": ["closed"], "policies": ["full", "window", "streaming_llm", "razor_attention"], "budgets": ["10%", "60%"]}))
         self.ok("study", "answers.json", "-o", "answers", "--quiet")
+        with open(self.folder / "answers/tables/winners.csv", newline="") as f:
+            winners = {(row["budget"], row["metric"]): row for row in csv.DictReader(f)}
+        self.assertEqual({row["policy"] for row in winners.values()} & {"razor_attention"}, set())
         self.opened(folder="answers")
-        for budget, over in ("10%", True), ("60%", False):
+        apart = set()
+        for budget in "10%", "60%":
             self.choose("budget", budget)
             verdict = self.tab.run("return document.getElementById('verdict').textContent")
-            self.assertIn("razor_attention holds" if over else "window holds", verdict)
-            self.assertEqual("over twice its budget" in verdict, over, verdict)
+            self.assertRegex(verdict, r": (window|streaming_llm)")
+            if "not ranked: razor_attention, better by holding more than the budget" in verdict:
+                apart.add(budget)
+            self.assertNotIn("razor_attention", [row["policy"] for row in self.rows()])
+            self.tab.run("document.getElementById('all').click()")
+            self.assertEqual([row["said"] for row in self.rows() if row["policy"] == "razor_attention"], ["–over its budget"])
+            self.tab.run("document.getElementById('all').click()")
+        self.assertIn("10%", apart)
+
+    def test_views_are_a_click_away(self):
+        (self.folder / "viewed.json").write_text(json.dumps({
+            "capture": {"model": str(SOURCE / "traces/sample/model"),
+                        "workloads": [{"kind": "needle-multi-key", "context": 300, "count": 3, "facts": 4}]},
+            "loops": ["open", "closed"], "policies": ["full", "h2o", "keydiff", "tova", "optimal"], "budgets": ["10%", "50%"]}))
+        self.ok("study", "viewed.json", "-o", "viewed", "--quiet")
+        trace = sorted((self.folder / "viewed/traces").glob("*.h5"))[1]
+        self.ok("report", "viewed", "--view", trace, "--overwrite")
+        self.opened(folder="viewed")
+        self.assertIn("word by word", self.tab.run("document.getElementById('views').open = true; return document.getElementById('views').innerText"))
+        address = self.tab.run("return document.querySelector('#views a').href")
+        self.assertTrue(address.endswith(f"/views/{trace.stem}.html"), address)
+        self.tab.run("document.querySelector('#views a').click()")
+        self.tab.open(self.folder / "viewed/views" / f"{trace.stem}.html")
+        with open(self.folder / "viewed/tables/answers.csv", newline="") as f:
+            rows = {(row["cut"], row["budget"], row["policy"]): row["right"] for row in csv.DictReader(f)
+                    if row["item"] == trace.stem and row["mode"] == "greedy"}
+        with open(self.folder / "viewed/tables/winners.csv", newline="") as f:
+            best = {row["policy"] for row in csv.DictReader(f)}
+        shown = self.tab.run("""return view.cuts.flatMap((cut) => cut.cells.map((cell, i) =>
+            [cut.text, view.budgets[Math.floor(i / view.policies.length)], view.policies[i % view.policies.length], cell.answer?.[1]]))""")
+        self.assertEqual({policy for _, _, policy, _ in shown}, best)
+        self.assertEqual({tuple(row[:3]): row[3] for row in shown}, {key: value == "1" for key, value in rows.items() if key[2] in best})
+        self.assertEqual(self.tab.problems, [])
+        self.assertIn("--overwrite", self.fails(2, "report", "viewed", "--view", trace, "-o", "other.html"))
 
     def test_one_screen_first(self):
         self.opened()
@@ -111,10 +147,18 @@ class Report(CommandTest):
 
     def test_live_figures_have_the_numbers_that_gnuplot_draws(self):
         self.opened()
-        compared = 0
+        compared = bars = 0
         for script in sorted((self.folder / "made/figures").glob("*.gp")):
             blocks = re.findall(r"# ([^\n]*): x y low high\n\$panel(\d+)_(\d+) << EOD\n(.*?)EOD", script.read_text(), re.DOTALL)
             live = self.tab.run(f"return study.figures.find(({{name}}) => name === {json.dumps(script.stem)}).panels")
+            for panel in live:
+                # Heat maps say what their colours mean, with the ends that gnuplot's colour bar has.
+                if "rows" in panel:
+                    ends = [float(each) for each in re.search(r"set cbrange \[(\S+):(\S+)\]", script.read_text()).groups()]
+                    if script.read_text().count("set cbrange") == 1:
+                        self.assertAlmostEqual(panel["bar"]["low"], ends[0], delta=1e-5 * max(1, abs(ends[0])))
+                        self.assertAlmostEqual(panel["bar"]["high"], ends[1], delta=1e-5 * max(1, abs(ends[1])))
+                        bars += 1
             for label, panel, series, data in blocks:
                 its = live[int(panel) - 1]["series"][int(series) - 1]
                 self.assertEqual(its["label"], label)
@@ -125,6 +169,7 @@ class Report(CommandTest):
                             self.assertAlmostEqual(own, other, delta=1e-5 * max(1, abs(own)))
                     compared += 1
         self.assertGreater(compared, 300)
+        self.assertGreater(bars, 0)
 
     def test_figures_are_drawn_when_they_are_unfolded_at_every_width(self):
         for width in 420, 1280, 1920:

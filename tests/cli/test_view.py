@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests kvsim view and kvsim trace show: what the page and the terminal show is what replay decided, control by control."""
 import base64
+import csv
 import gzip
 import json
 import os
@@ -244,6 +245,132 @@ class Pages(CommandTest):
                 if token in best:
                     left = (rows[:, token] * held).sum() / rows[:, token].sum()
                     self.assertAlmostEqual(self.percent(holders[policy], r"(?m)^"), left, delta=0.0075)
+
+    def test_one_lane_alone_has_its_own_attention(self):
+        step = 3
+        position = self.trace.prompt["question"] - 1 + step
+        rows = self.trace.attention(position)
+        lane = 11  # layer 2, head 3
+        self.set(budget=1, step=step, layer=2, head=3)
+        best = np.argsort(-rows[lane], kind="stable")[:16]
+        stored = self.run_page("return [[...row.positions], [...row.shares]]")
+        self.assertEqual(set(stored[0]), {each for each in best.tolist() if rows[lane, each] >= 2**-16})
+        for token, share in zip(*stored):
+            self.assertAlmostEqual(share, rows[lane, token], delta=0.03 * rows[lane, token])
+        heads = self.run_page(HEADS)
+        for policy in POLICIES:
+            held = self.trace.held("question", policy, "10%", step)[lane, :position + 1]
+            self.assertAlmostEqual(self.percent(heads[policy], r"attention left\s+"), rows[lane][held].sum(), delta=0.0075)
+            left = self.run_page(f"return attentionTo(view.unitOf[{best[0]}], {POLICIES.index(policy)}).left")
+            self.assertAlmostEqual(left, float(held[best[0]]), delta=1e-6)
+        # A layer: the mean of its lanes' largest entries.
+        self.set(layer=2, head=-1)
+        of_layer = dict(zip(*self.run_page("return [[...row.positions], [...row.shares]]")))
+        wanted = np.zeros(position + 1)
+        for each in range(8, 12):
+            largest = np.argsort(-rows[each], kind="stable")[:16]
+            wanted[largest] += np.where(rows[each, largest] >= 2**-16, rows[each, largest], 0) / 4
+        self.assertEqual(set(of_layer), set(np.flatnonzero(wanted).tolist()))
+        for token, share in of_layer.items():
+            self.assertAlmostEqual(share, wanted[token], delta=0.03 * wanted[token])
+        self.set(head=-1, layer=-1)
+
+    def test_scores_are_ranks_of_the_prompt(self):
+        """Exactly those of l2_norm, whose score is a key's length; and every policy keeps what it ranks best."""
+        self.made("view", "item0.h5", "--policy", "l2_norm,h2o,snapkv,streaming_llm", "--budget", "20%,40%", "--cut", "question", "--quiet",
+                  "-o", "ranks.html")
+        self.made("replay", "item0.h5", "--policy", "l2_norm,h2o,snapkv", "--budget", "20%,40%", "--cut", "question", "--decisions",
+                  "ranks.h5", "--quiet")
+        trace = Trace(self.folder / "item0.h5", {"question": self.folder / "ranks.h5", "prompt": self.folder / "item0.prompt.h5"})
+        prompt = trace.prompt["question"]
+        self.open("ranks.html", "#budget=0&step=0")
+        ranks = {}
+        for lane in (0, 6, 11):
+            self.set(layer=lane // 4, head=lane % 4)
+            for policy in range(3):
+                for budget in range(2):
+                    ranks[policy, budget, lane] = np.array(self.run_page(
+                        f"""const cell = cellOf({policy}, {budget});
+                        return Array.from({{length: {prompt}}}, (_, token) => rankOf(cell, {{first: token, end: token + 1}}))"""))
+        shares = np.array([0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1])
+        keys = trace.keys.reshape(-1, *trace.keys.shape[2:])
+        for lane in (0, 6, 11):
+            length = np.linalg.norm(keys[lane, :prompt].astype(float), axis=-1)
+            free = ranks[0, 0, lane] > 0
+            better = (length[free][None, :] < length[free][:, None]).sum(1) / free.sum()
+            wanted = 1 + np.searchsorted(shares, better, side="right")
+            self.assertLessEqual((wanted != ranks[0, 0, lane][free]).sum(), 1)  # lengths that floats round to the same
+        for (policy, budget, lane), own in ranks.items():
+            held = trace.held("question", ["l2_norm", "h2o", "snapkv"][policy], ["20%", "40%"][budget], 0)[lane, :prompt]
+            self.assertTrue(held[own == 0].all())
+            self.assertLessEqual(own[held & (own > 0)].max(), own[~held].min())
+        self.set(layer=-1, head=-1)
+        self.run_page("go(view.unitOf[200], false)")
+        holders = self.run_page(HOLDERS)
+        self.assertIn("score: ", holders["h2o"])
+        self.assertNotIn("score", holders["streaming_llm"])
+        of_lanes = sorted(self.run_page("""const out = [];
+            for (let lane = 0; lane < view.lanes; lane++) {
+              state.layer = Math.floor(lane / view.heads); state.head = lane % view.heads; out.push(rankOf(cellOf(1), view.units[view.unitOf[200]]));
+            }
+            state.layer = state.head = -1;
+            return out;"""))
+        self.assertEqual(self.run_page("return rankOf(cellOf(1), view.units[view.unitOf[200]])"), of_lanes[(len(of_lanes) - 1) // 2])
+
+    def test_answers_are_those_of_the_closed_loop(self):
+        asked = ["--policy", ",".join(POLICIES), "--budget", ",".join(BUDGETS), "--cut", ",".join(CUTS), "--quiet"]
+        self.made("evaluate", "--model", MODEL, "--workload", "items.jsonl", *asked, "--mode", "greedy", "--format", "csv", "-o", "answers.csv")
+        self.made("view", "item0.h5", *asked, "--answers", "answers.csv", "-o", "read.html")
+        self.made("view", "item0.h5", *asked, "--model", MODEL, "--workload", "items.jsonl", "-o", "run.html")
+        self.assertEqual((self.folder / "read.html").read_bytes(), (self.folder / "run.html").read_bytes())
+        with open(self.folder / "answers.csv", newline="") as file:
+            rows = {(row["cut"], row["budget"], row["policy"]): row for row in csv.DictReader(file) if row["item"] == self.items[0]}
+        self.open("read.html")
+        seen = set()
+        for c, cut in enumerate(CUTS):
+            for b, budget in enumerate(BUDGETS):
+                self.set(cut=c, budget=b)
+                heads = self.run_page(HEADS)
+                for policy in POLICIES:
+                    row = rows[cut, budget, policy]
+                    said = "✓ right" if row["right"] == "1" else "✗ wrong"
+                    generated = re.sub(" +", " ", row["generated"].strip().replace("\n", "↵"))
+                    self.assertIn(f"{said} “{generated}”" if generated else f"{said}: nothing", heads[policy])
+                    seen.add(said)
+            full = "right" if rows[cut, "10%", "h2o"]["right_full"] == "1" else "wrong"
+            self.assertIn(f"the full cache’s answer begins: {full}", self.run_page("return lines.filter((line) => typeof line === 'string').join()"))
+        self.assertEqual(len(seen), 2)
+        # Without a workload what was recorded is right; an oracle has no answer.
+        self.made("view", "item0.h5", "--policy", "full,h2o,optimal", "--budget", "10%", "--model", MODEL, "--quiet", "-o", "recorded.html")
+        self.open("recorded.html")
+        heads = self.run_page(HEADS)
+        self.assertIn("✓ right", heads["full"])
+        self.assertNotRegex(heads["optimal"], "right|wrong")
+
+    def test_answers_of_something_else_are_refused(self):
+        asked = ["view", "item0.h5", "--policy", "h2o", "--budget", "10%", "--quiet", "-o", "never.html"]
+        self.ok("replay", "item0.h5", "--policy", "h2o", "--budget", "10%", "--format", "csv", "-o", "replayed.csv")
+        self.assertIn("kvsim evaluate", self.fails(3, *asked, "--answers", "replayed.csv"))
+        self.ok("evaluate", "--model", MODEL, "--workload", "items.jsonl", "--item", self.items[1], "--policy", "h2o", "--budget", "10%",
+                "--mode", "greedy", "--format", "csv", "-o", "other.csv", "--quiet")
+        self.assertIn(self.items[0], self.fails(3, *asked, "--answers", "other.csv"))
+        self.assertIn("--model", self.fails(2, *asked, "--workload", "items.jsonl"))
+        self.assertIn("--answers", self.fails(2, *asked, "--answers", "other.csv", "--model", MODEL))
+
+    def test_marks_are_those_of_the_figures(self):
+        self.made("plot", "quality", self.rows_file(), "-o", "quality.svg", "--overwrite")
+        colours = self.run_page("""return [...document.querySelectorAll("#heads h2")].map((head) =>
+            [head.textContent, head.querySelector("svg > *").getAttribute("stroke")])""")
+        self.assertEqual([name for name, _ in colours], POLICIES)
+        drawn = (self.folder / "quality.svg").read_text().lower()
+        for name, colour in colours:
+            rgb = ",".join(str(int(colour[i:i + 2], 16)) for i in (1, 3, 5))
+            self.assertTrue(colour.lower() in drawn or rgb in drawn.replace(" ", ""), (name, colour))
+
+    def rows_file(self):
+        self.made("replay", "item0.h5", "--policy", ",".join(POLICIES), "--budget", ",".join(BUDGETS), "--format", "csv", "--quiet",
+                  "-o", "quality.csv", "--overwrite")
+        return "quality.csv"
 
     def test_a_generated_token_shows_what_it_attended(self):
         token = self.trace.answer + 1

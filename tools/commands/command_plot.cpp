@@ -12,6 +12,7 @@
 #include "sim/base/joined.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
@@ -120,6 +121,8 @@ void add_plot_command(Command app) {
     if (!layer.empty()) options->choice.layer = options->layer;
     if (!head.empty()) options->choice.head = options->head;
     options->choice.policies = analysis::listed_policies(options->choice.policies);
+    for (std::string& policy : options->choice.policies)
+      policy = policy::respelled(policy, front_end().policies());
     plot(*options);
   });
 }

@@ -1,4 +1,5 @@
 // kvsim report: what a study found, as one page and as figures.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -6,8 +7,13 @@
 #include <vector>
 
 #include "analysis/report/write_report.hpp"
+#include "analysis/results/reading/read_tables.hpp"
+#include "analysis/view/packed_view.hpp"
+#include "analysis/view/view_page.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/commands/viewed_run.hpp"
 #include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
@@ -17,14 +23,45 @@ constexpr const char* kReportExamples = R"(Examples:
   kvsim report study --overwrite
   kvsim report study -o report.html --title 'Seven policies on long prompts'
   kvsim report study --figures pdf,png --overwrite
+  kvsim report study --view study/traces/needle-1000-s1-0.h5 --overwrite
 )";
 
 struct ReportOptions {
   std::string folder, output;
-  std::vector<std::string> formats;
+  std::vector<std::string> formats, views;
   analysis::ReportOptions report;
   bool overwrite = false;
 };
+
+/// Views of runs that the study is about, at its budgets and cuts, under the policies that are best
+/// somewhere: pages of DIR/views/, to which the report has links.
+void write_views(const ReportOptions& options) {
+  constexpr std::size_t kMostViewed = 8;
+  if (options.views.empty()) return;
+  ViewedRunOptions viewed{.cut = ""};
+  bool answered = false;
+  for (const analysis::NamedTable& table : analysis::read_tables(options.folder)) {
+    if (table.name == "answers") answered = !table.records.rows.empty();
+    if (table.name == "winners") viewed.policies = analysis::distinct(table.records, "policy");
+    if (table.name != "means") continue;
+    viewed.budgets = analysis::distinct(table.records, "budget");
+    viewed.cut = joined(analysis::distinct(table.records, "cut"), ",");
+  }
+  if (viewed.policies.empty())
+    usage_error("shows the best policies, and this study could compare none", "--view",
+                "kvsim view takes policies and budgets of your choice.");
+  viewed.policies.resize(std::min(viewed.policies.size(), kMostViewed));
+  const std::string folder = options.folder + "/views";
+  std::filesystem::create_directories(folder);
+  for (const std::string& trace : options.views) {
+    ResultOutput page(folder + '/' + std::filesystem::path(trace).stem().string() + ".html",
+                      options.overwrite);
+    ViewedRun run = viewed_run(trace, viewed, true);
+    if (answered) add_read_answers(options.folder, run);
+    page.commit(
+        analysis::view_page(analysis::packed_view(run.view, run.cells), "kvsim view: " + run.view.trace));
+  }
+}
 
 void run_report(ReportOptions& options) {
   for (const std::string& name : options.formats)
@@ -38,6 +75,7 @@ void run_report(ReportOptions& options) {
     output.emplace(options.output, options.overwrite);
   else if (std::filesystem::is_directory(options.folder))
     output.emplace(options.folder + "/report.html", options.overwrite);
+  write_views(options);
   Progress progress;
   const std::string page = analysis::write_report(options.folder, options.report, progress);
   output->commit(page);
@@ -60,6 +98,13 @@ void add_report_command(Command app) {
       .delimiter(',')
       .allow_extra_args(false)
       .type_name("LIST");
+  command
+      .add_option("--view", options->views,
+                  "A trace of the study: also show its text under the best policies (kvsim view), as a page\n"
+                  "of views/ in the folder, to which the report has a link")
+      .delimiter(',')
+      .allow_extra_args(false)
+      .type_name("TRACE");
   command.add_option("--title", options->report.title, "Heading of the page (default: the study's)")
       .type_name("TEXT");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing page");

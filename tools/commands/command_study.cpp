@@ -19,7 +19,6 @@
 #include "tools/printing/note.hpp"
 #include "tools/requests/mistaken_files.hpp"
 #include "tools/requests/option_numbers.hpp"
-#include "tools/signals.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -135,14 +134,8 @@ void run_whole_study(const StudyOptions& options, analysis::Ranks* ranks) {
   Progress progress;
   analysis::StudyOutcome outcome;
   {
-    const StopOnSignal between(progress.stop);  // two displays
-    std::shared_ptr<void> shown = front_end().follow(progress, plan.config.name, options.quiet);
-    analysis::RunOptions run = run_options(options, ranks);
-    run.finishing = [&] {
-      shown.reset();
-      shown = front_end().follow(progress, plan.config.name + ", tables and report", options.quiet);
-    };
-    outcome = analysis::run_study(plan, run, progress, note);
+    const std::shared_ptr<void> shown = front_end().follow(progress, plan.config.name, options.quiet);
+    outcome = analysis::run_study(plan, run_options(options, ranks), progress, note);
   }
   print_outcome(plan, outcome.results);
   fail_for_problems(plan, outcome);

@@ -3,13 +3,18 @@
 #include <memory>
 #include <string>
 
+#include "analysis/loop/evaluation.hpp"
+#include "analysis/results/policy_role.hpp"
 #include "analysis/view/packed_view.hpp"
+#include "analysis/view/view_answers.hpp"
 #include "analysis/view/view_page.hpp"
 #include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/viewed_run.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
+#include "tools/requests/mistaken_files.hpp"
+#include "traces/capture/workload_item.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -17,19 +22,62 @@ namespace {
 constexpr const char* kViewExamples = R"(Examples:
   kvsim view run.h5 --policy keydiff,h2o,snapkv --budget 5%,10%,25%,50% -o view.html
   kvsim view item.h5 --policy keydiff,tova --budget 10% --cut prompt,question -o view.html
+  kvsim view item.h5 --policy keydiff,tova --budget 10%,25% --model DIR --workload keys.jsonl -o view.html
 )";
 
 struct ViewOptions : ViewedRunOptions {
-  std::string file, output, title;
+  std::string file, output, title, answers, model, workload;
   bool overwrite = false, quiet = false;
 };
+
+/// What the viewed run asks: the workload's item, or what was recorded.
+capture::WorkloadItem asked_item(const ViewOptions& options, const ViewedRun& run,
+                                 const analysis::Evaluation& model) {
+  const std::string& item = run.sequence().source().header().capture.workload_item;
+  if (!options.workload.empty()) {
+    if (item.empty())
+      input_error("does not say which prompt of a workload it is", options.file,
+                  "Leave --workload out: the recorded answer is the right one then.");
+    return capture::read_workload_item(options.workload, item);
+  }
+  return model.recorded(run.sequence(), run.view.trace).back();
+}
+
+/// The closed loop's rows: those of a file, or of running it now.
+void add_closed_loop(const ViewOptions& options, ViewedRun& run) {
+  if (!options.answers.empty()) return add_read_answers(options.answers, run);
+  if (options.model.empty()) {
+    if (!options.workload.empty())
+      usage_error("says which answers are right", "--workload", "Add --model DIR, which answers.");
+    return;
+  }
+  require_checkpoint(options.model);
+  analysis::Evaluation model(options.model);
+  const std::vector<capture::WorkloadItem> items{asked_item(options, run, model)};
+  analysis::EvaluationOptions evaluation;
+  for (const sim::Cell& cell : run.cells)
+    if (!analysis::is_oracle(cell.composition)) evaluation.cells.push_back(cell);
+  evaluation.modes = {sim::LoopMode::greedy};
+  evaluation.cuts = run.cuts;
+  evaluation.max_new_tokens = analysis::tokens_to_generate(items, model.tokenizer());
+  evaluation.seed = options.seed;
+  evaluation.threads = options.threads;
+  if (evaluation.cells.empty()) return;
+  Progress progress;
+  const std::shared_ptr<void> shown = front_end().follow(progress, "answers", options.quiet);
+  const analysis::Records rows{analysis::columns_of(evaluation), model.answer(items, evaluation, progress)};
+  analysis::add_answers(rows, {items.front().id}, run.cells, options.model, run.view);
+}
 
 void write_view(const ViewOptions& options) {
   ResultOutput output(options.output, options.overwrite);
   if (const std::string end = std::filesystem::path(options.output).extension();
       !end.empty() && end != ".html" && end != ".htm")
     usage_error("a view is a page of HTML", "-o " + options.output, "Name it .html.");
-  const ViewedRun run = viewed_run(options.file, options, options.quiet);
+  if (!options.answers.empty() && !options.model.empty())
+    usage_error("cannot both be", "--answers, --model", "Read the answers, or let the model give them.");
+  ViewedRun run = viewed_run(options.file, options, options.quiet);
+  add_closed_loop(options, run);
   output.commit(analysis::view_page(analysis::packed_view(run.view, run.cells),
                                     options.title.empty() ? "kvsim view: " + run.view.trace : options.title));
 }
@@ -45,6 +93,19 @@ void add_view_command(Command app) {
   add_viewed_run_options(command, *options);
   command.option("--policy").required();
   command.option("--budget").required();
+  command
+      .add_option("--model", options->model,
+                  "The run's own model, which answers through every cache, above its text;\n"
+                  "right is what was recorded")
+      .type_name("DIR");
+  command
+      .add_option("--workload", options->workload,
+                  "With --model: the prompts that the run is one of; right is what these expect")
+      .type_name("FILE");
+  command
+      .add_option("--answers", options->answers,
+                  "Answers of the run instead: rows of kvsim evaluate, or the folder of a study")
+      .type_name("FILE");
   command.add_option("-o,--output", options->output, "The page; - prints it").required().type_name("FILE");
   command.add_option("--title", options->title, "What the browser calls the page").type_name("TEXT");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing page");

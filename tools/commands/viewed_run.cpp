@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "analysis/requests/replay_request.hpp"
+#include "analysis/results/reading/read_tables.hpp"
+#include "analysis/view/view_answers.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tools/printing/front_end.hpp"
@@ -41,22 +43,25 @@ void add_viewed_run_options(Command command, ViewedRunOptions& options) {
 }
 
 ViewedRun viewed_run(const std::string& file, const ViewedRunOptions& options, bool quiet) {
-  const std::vector<ChosenSequence> chosen =
-      chosen_sequences(file, options.sequence, analysis::asked_cuts(options.cut, note));
+  const std::vector<trace::Cut> cuts = analysis::asked_cuts(options.cut, note);
+  std::vector<ChosenSequence> chosen = chosen_sequences(file, options.sequence, cuts);
   if (options.sequence == "all" && chosen.front().name != chosen.back().name)
     usage_error("one sequence is shown at a time", "--sequence all", "Choose one by its number, from 0.");
-  const ChosenSequence& first = chosen.front();
-  if (options.policies.empty()) return {analysis::viewed_text(first.sequence, first.name)};
+  ViewedRun run{.chosen = std::move(chosen), .cuts = cuts};
+  const ChosenSequence& first = run.chosen.front();
+  if (options.policies.empty()) {
+    run.view = analysis::viewed_text(first.sequence, first.name);
+    return run;
+  }
   sim::Request request;
   request.cells = analysis::cells_of(analysis::asked_policies(options.policies, front_end().policies(), note),
                                      analysis::asked_budgets(options.budgets, note));
   request.seed = options.seed;
   request.threads = options.threads;
   std::vector<trace::Sequence> sequences;
-  for (const ChosenSequence& each : chosen) sequences.push_back(each.sequence);
+  for (const ChosenSequence& each : run.chosen) sequences.push_back(each.sequence);
   const sim::TableFiles tables(first.sequence);
   request.tables = &tables;
-  ViewedRun run;
   Progress progress;
   {
     const std::shared_ptr<void> shown = front_end().follow(progress, first.name, quiet);
@@ -70,6 +75,20 @@ ViewedRun viewed_run(const std::string& file, const ViewedRunOptions& options, b
                            [&](const auto& cut) { return std::ranges::any_of(cut.cells, ran); }))
     usage_error("no cell can be evaluated; the first reason:\n  " + cells.front().skipped);
   return run;
+}
+
+std::vector<std::string> ViewedRun::names() const {
+  std::vector<std::string> out{view.trace};
+  if (const std::string& item = sequence().source().header().capture.workload_item; !item.empty())
+    out.push_back(item);
+  return out;
+}
+
+void add_read_answers(const std::string& path, ViewedRun& run) {
+  const std::vector<analysis::NamedTable> tables = analysis::read_tables(path);
+  const auto answers = std::ranges::find(tables, "answers", &analysis::NamedTable::name);
+  analysis::add_answers((answers == tables.end() ? tables.front() : *answers).records, run.names(), run.cells,
+                        path, run.view);
 }
 
 }  // namespace kvsim::tools

@@ -59,7 +59,7 @@ def decisions(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget 
     """Which positions each lane held, and when."""
     ...
 
-def view(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *, cut: str | int | Iterable[str | int]='prompt', output: Path | None=None, progress: Progress=None, overwrite: bool=..., seed: _Option=..., sequence: _Option=..., threads: _Option=..., title: _Option=...) -> View:
+def view(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *, cut: str | int | Iterable[str | int]='prompt', output: Path | None=None, progress: Progress=None, answers: Path | None=..., model: Path | None=..., overwrite: bool=..., seed: _Option=..., sequence: _Option=..., threads: _Option=..., title: _Option=..., workload: Path | None=...) -> View:
     """The text of a run under each policy, words that no lane holds struck out, as a page that a notebook shows and `output` keeps."""
     ...
 
