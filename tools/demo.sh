@@ -22,7 +22,7 @@ else
   echo "SmolLM2 could not be fetched: these are answers of the small model that is shipped for tests, and not what a real one says."
   model=traces/sample/model
 fi
-item=needle-multi-key-1000-s1-0
+item=needle-multi-key-1000-s1-12
 say() { printf '\n'; printf '%s\n' "$@"; }
 run() { # prints a command as a shell reads it, then runs it
   local word line='$'
@@ -46,7 +46,7 @@ say "2. Who still answers? Five policies evict before the question is known; the
 run "$kvsim" evaluate --model "$model" --workload "$out/keys.jsonl" --cut question --budget 25%,50% --policy keydiff+adakv \
   --policy keydiff --policy lagkv --policy tova --policy snapkv --losses --mode greedy --quiet
 
-say "3. The model reads the first text with its full cache, and goes on; the trace keeps its queries, keys and values:"
+say "3. The model reads the text that asks for << purse with its full cache, and goes on; the trace keeps its queries, keys and values:"
 run "$kvsim" capture --model "$model" --workload "$out/keys.jsonl" --item "$item" --max-new-tokens 8 --output-weights \
   --overwrite -o "$out/item.h5"
 
@@ -56,9 +56,9 @@ say "4. What did they lose of the recorded run? One pass replays them, with the 
 run "$kvsim" replay "$out/item.h5" --cut prompt,question --budget 10%,50% --policy full --policy keydiff+adakv --policy keydiff \
   --policy lagkv --policy tova --policy snapkv --policy 'snapkv(window=8,unit=layer)+xkv' --policy random --quiet
 
-say "5. Which words did they forget? A page with the text under each policy, its budgets and steps as sliders:"
+say "5. Which words did they forget? A page with the text under each policy and what the model answers, budgets and steps as sliders:"
 run "$kvsim" view "$out/item.h5" --policy keydiff+adakv,keydiff,lagkv,tova,snapkv,streaming_llm --budget 5%,10%,25%,50% \
-  --cut question,prompt --overwrite -o "$out/view.html" --quiet
+  --cut question,prompt --model "$model" --workload "$out/keys.jsonl" --overwrite -o "$out/view.html" --quiet
 
 say "page:    $out/view.html" "prompts: $out/keys.jsonl" "trace:   $out/item.h5    (look: $kvsim trace info $out/item.h5)"
 say "Next:" \

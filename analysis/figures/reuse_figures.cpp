@@ -71,10 +71,14 @@ std::vector<Figure> compression(const FigureTables& tables, const FigureChoice& 
           series_named(chart, engine_name(fields, row)).points.push_back({*across * x_unit, *up, {}, {}});
       for (Series& series : chart.series) {
         series.colour = place_in(engines, series.label);
-        if (series.colour < 0)
+        if (series.colour < 0) {
           series.weight = Weight::bound;
-        else if (static_cast<std::size_t>(series.colour) >= kMostCurves)
+        } else if (static_cast<std::size_t>(series.colour) >= kMostCurves) {
           series = {.label = "others", .weight = Weight::faint, .points = std::move(series.points)};
+        } else {  // the policy's name, and behind it what else the engine does
+          series.policy = series.label;
+          std::replace(series.policy.begin(), series.policy.end(), ' ', '+');
+        }
       }
       sort_points(chart);
       if (!chart.series.empty()) figure.panels.push_back({title, std::move(chart)});

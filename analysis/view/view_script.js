@@ -418,8 +418,8 @@ function drawMaps() {
 // What the model answered through a policy's cache.
 function answered([text, right]) {
   const said = made("p", "", `answer${right === null ? "" : right ? " right" : " wrong"}`);
-  const shown = visible(text);
-  said.append(made("b", right === null ? "answers" : right ? "✓ right" : "✗ wrong"),
+  const shown = visible(text), wrong = `✗ wrong${cut.fullRight === false ? ", the full cache too" : ""}`;
+  said.append(made("b", right === null ? "answers" : right ? "✓ right" : wrong),
     shown.trim() ? ` “${shown.trim().replace(/\n/g, "↵")}”` : ": nothing");
   said.title = shown;
   return said;

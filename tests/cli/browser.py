@@ -111,6 +111,9 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.mouse(kind, x, y, button="left", clickCount=1)
 
+    def picture(self):
+        """What is on the screen, as PNG."""
+        return base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
+
     def screenshot(self, path):
-        shot = self.send("Page.captureScreenshot", format="png")["data"]
-        pathlib.Path(path).write_bytes(base64.b64decode(shot))
+        pathlib.Path(path).write_bytes(self.picture())

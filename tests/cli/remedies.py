@@ -39,8 +39,8 @@ OUTPUTS = [
     ("view $ITEM.h5 --policy window --budget 64 --answers agr.csv -o w4.html --quiet", "(kvsim evaluate): (--format csv), in (--mode greedy)",
      "{1} --model $M --workload items.jsonl --policy window --budget 64 {2} {3} -o w4.csv --quiet && "
      "kvsim view $ITEM.h5 --policy window --budget 64 --answers w4.csv -o w4.html --quiet"),
-    ("$ edit 'd.update(policies=[\"optimal\"])' s.json > o.json && kvsim study o.json -o s12 --quiet && "
-     "kvsim report s12 --view t.h5 --overwrite", "(kvsim view) takes", "{1} t.h5 --policy optimal --budget 64 --quiet -o w5.html"),
+    ("$ edit 'd.update(policies=[\"optimal\"])' s.json > o.json && kvsim study o.json -o s98 --quiet && "
+     "kvsim report s98 --view t.h5 --overwrite", "(kvsim view) takes", "{1} t.h5 --policy optimal --budget 64 --quiet -o w5.html"),
     ("report t.h5", "Name the folder that (kvsim study -o) wrote",
      "kvsim study s.json -o s9 --quiet && {1} s10 s.json --quiet && kvsim report s10 --overwrite"),
     ("$ mkdir -p empty && kvsim report empty", "Name the folder that (kvsim study -o) wrote",
