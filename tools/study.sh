@@ -11,3 +11,9 @@ tools/setup.sh gnuplot-nox
 cmake --preset release -DKVSIM_TESTS=OFF >&2
 cmake --build --preset release --target kvsim >&2
 build/release/kvsim study traces/sample/study.json -o "$out" --resume "$@"
+if [ -f "$out/report.html" ]; then # it has a link to the words of one prompt that each policy forgot
+  item=needle-multi-key-1000-s1-0
+  build/release/kvsim capture --model traces/sample/model --workload "$out/prompts.jsonl" --item $item --max-new-tokens 32 --ignore-eos \
+    --quiet --overwrite -o "$out/$item.h5"
+  build/release/kvsim report "$out" --view "$out/$item.h5" --overwrite
+fi
