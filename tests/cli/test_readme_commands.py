@@ -3,7 +3,7 @@
 `$ python3 tools/python/import_arrays.py ...` in ```console fences.
 
 Commands of one document run in order, in one folder that looks like a fresh clone, so later ones find the files of
-earlier ones. The folder also has the files that a reader provides: DIR is a checkpoint, question.txt a prompt, ids.json
+earlier ones. The folder also has the files that a reader provides: DIR is a checkpoint, question.txt a prompt, mine.jsonl one with its answer, ids.json
 token ids, arrays.npz a run's tensors. Other commands shown there (installing, building) are not run. Output shown under
 a command must be what the command prints.
 """
@@ -89,6 +89,7 @@ class Documents(unittest.TestCase):
             (folder / name).symlink_to(SOURCE / name)
         sample = SOURCE / "traces" / "sample"
         (folder / "DIR").symlink_to(sample / "model")
+        (folder / "mine.jsonl").write_text('{"prompt": "A fact. << apple river >> A text that goes on for a while, and then asks << apple", "answer": "river"}\n')
         (folder / "question.txt").symlink_to(sample / "prompts" / "needle-0500-one.txt")
         (folder / "ids.json").write_text(json.dumps([1 + i % 200 for i in range(100)]))
         draw = np.random.default_rng(1)
