@@ -45,7 +45,9 @@ void write_views(const ReportOptions& options) {
     if (table.name == "winners") viewed.policies = analysis::distinct(table.records, "policy");
     if (table.name != "means") continue;
     viewed.budgets = analysis::distinct(table.records, "budget");
-    viewed.cut = joined(analysis::distinct(table.records, "cut"), ",");
+    std::vector<std::string> cuts = analysis::distinct(table.records, "cut");
+    std::ranges::reverse(cuts);  // the hardest first, of which the report's verdict is
+    viewed.cut = joined(cuts, ",");
   }
   if (viewed.policies.empty())
     usage_error("shows the best policies, and this study could compare none", "--view",

@@ -51,8 +51,7 @@ void add_closed_loop(const ViewOptions& options, ViewedRun& run) {
       usage_error("says which answers are right", "--workload", "Add --model DIR, which answers.");
     return;
   }
-  require_checkpoint(options.model);
-  analysis::Evaluation model(options.model);
+  analysis::Evaluation model(checkpoint_at(options.model));
   const std::vector<capture::WorkloadItem> items{asked_item(options, run, model)};
   analysis::EvaluationOptions evaluation;
   for (const sim::Cell& cell : run.cells)
