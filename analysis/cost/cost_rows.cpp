@@ -67,7 +67,7 @@ void add_memory(std::vector<Column>& out) {
                      return std::uint64_t{std::invoke(get, e.prefill)};
                    })});
   };
-  end("end_bytes", "after the last generated token, per device: the sum of the nine that follow",
+  end("end_bytes", "after the last generated token, per device: the sum of the ten that follow",
       &Memory::total);
   end("weights_bytes", "parameters of the model, as far as they are on the device", &Memory::weights);
   end("keys_values_bytes", "of the tokens held, as they are stored: codes, scales, exact windows",
@@ -76,10 +76,12 @@ void add_memory(std::vector<Column>& out) {
   end("metadata_bytes", "of the policy and of masks", &Memory::metadata);
   end("page_table_bytes", "page tables", &Memory::page_tables);
   end("shared_table_bytes", "of a representation, once for all sequences", &Memory::shared_tables);
+  end("state_bytes", "of layers that hold a state of fixed size instead of a cache", &Memory::states);
   end("activation_bytes", "largest live set of a decode step", &Memory::activations);
   end("scratch_bytes", "of the policy while it works", &Memory::scratch);
   end("reserved_bytes", "of the machine's runtime", &Memory::reserved);
-  end("cache_bytes", "keys_values, padding, metadata, page and shared tables at the end", &Memory::cache);
+  end("cache_bytes", "keys_values, padding, metadata, page and shared tables, states at the end",
+      &Memory::cache);
   prefill("prefill_bytes", "when the prefill needs most, per device", &Memory::total);
   prefill("prefill_cache_bytes", "cache at that moment", &Memory::cache);
   prefill("prefill_activation_bytes", "activations at that moment, score matrices included",

@@ -125,6 +125,7 @@ std::vector<Quantity> memory_of(Memory Estimate::*when, const Units& units) {
           bytes("policy data", when, &Memory::metadata, unit),
           bytes("page tables", when, &Memory::page_tables, unit),
           bytes("shared tables", when, &Memory::shared_tables, unit),
+          bytes("states", when, &Memory::states, unit),
           bytes("activ- ations", when, &Memory::activations, unit),
           bytes("policy scratch", when, &Memory::scratch, unit),
           bytes("runtime", when, &Memory::reserved, unit),

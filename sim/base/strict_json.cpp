@@ -140,6 +140,7 @@ JsonObject::JsonObject(const json::value& value, std::string where)
 }
 
 const json::value* JsonObject::find(std::string_view key) const {
+  if (asked_ != nullptr) asked_->emplace(key);
   const json::value* value = object_->if_contains({key.data(), key.size()});
   return value == nullptr || value->is_null() ? nullptr : value;
 }

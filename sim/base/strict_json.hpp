@@ -5,6 +5,7 @@
 #include <boost/json/value.hpp>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,8 @@ class JsonObject {
   /// Throws Error(input) when absent.
   const boost::json::value& at(std::string_view key) const;
   bool has(std::string_view key) const { return find(key) != nullptr; }
+  /// From now on `keys`, which must outlive this, gets every key that is asked for.
+  void note_asked(std::set<std::string>& keys) { asked_ = &keys; }
 
   /// A number written as an integer, within [low, high]; a double is refused even when integral.
   std::uint64_t integer(std::string_view key, std::uint64_t low, std::uint64_t high) const;
@@ -47,6 +50,7 @@ class JsonObject {
  private:
   const boost::json::object* object_;
   std::string where_;
+  std::set<std::string>* asked_ = nullptr;
 };
 
 /// Returns an integer within [low, high]; throws Error(input) at `where` otherwise.

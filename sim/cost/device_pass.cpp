@@ -21,6 +21,14 @@ constexpr double kScorePasses = 4;
 /// Share of the measured start of attention that remains when the cache is small: floors of 9 to 14 us were
 /// timed beside 22 us (LLMServingSim, RTX 4090).
 constexpr double kLeastStart = 0.4;
+/// Operations on a number of a recurrent state for each token: two for the decay and what is added, two for
+/// the product with a query, two for that with a key, which the delta rule has.
+constexpr double kStateOps = 6;
+
+/// Residual additions of a layer: one behind what mixes tokens, one behind the feed-forward.
+double additions(const model::LayerKind& kind) {
+  return (kind.attends || kind.remembers ? 1 : 0) + (kind.mlp == model::LayerKind::Mlp::none ? 0 : 1);
+}
 
 /// Returns the sum over `tokens` rows after `past` cached ones of the keys that each attends to, itself
 /// included.
@@ -76,22 +84,27 @@ DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving
                 "give its file an \"ssd_link\", or keep everything on the device and in host memory");
   batch_ = real(serving.batch);
   activation_ = real(serving.runtime.activation_bytes);
+  // Weights that are given other bits are taken to be multiplied by inputs of 16.
+  product_rate_ = machine.product_rate(serving.runtime.weight_bits ? 16 : model.product_bits);
   matrix_bytes_ = serving.runtime.weight_bits.value_or(model.weight_bits) / 8;
+  expert_bytes_ = serving.runtime.weight_bits.value_or(model.expert_bits.value_or(model.weight_bits)) / 8;
   head_bytes_ = serving.runtime.embedding_bits.value_or(model.embedding_bits) / 8;
   share_ = 1 / real(degree);
-  const Model local = device_share(model, degree);
-  query_heads_ = real(local.query_heads);
-  kv_heads_ = real(local.kv_heads);
-  ffn_ = real(local.ffn);
-  vocab_ = real(local.vocab);
-  block_parameters_ = real(local.block_matrix_parameters());
+  local_ = device_share(model, degree);
+  kinds_ = model.layer_kinds();
+  cached_layers_ = real(model.cached_layers());
+  query_heads_ = real(local_.query_heads);
+  kv_heads_ = real(local_.kv_heads);
+  vocab_ = real(local_.vocab);
+  block_parameters_ = real(local_.block_matrix_parameters());
   stored_heads_ = real(local_kv_heads(stored, degree));
   stored_share_ = stored_heads_ / real(stored);
 }
 
 void DevicePass::charge(OpTime& op, const Demand& demand, double times) const {
   const double compute =
-      demand.flops / (demand.compute_ceiling * machine_.matrix_rate) + demand.ops / machine_.vector_rate;
+      demand.flops / (demand.compute_ceiling * (demand.rate > 0 ? demand.rate : machine_.matrix_rate)) +
+      demand.ops / machine_.vector_rate;
   const double memory = demand.bytes / (demand.memory_ceiling * machine_.bandwidth);
   const double busy = roofline(compute, memory, machine_.ceilings.norm);
   op.flops += times * demand.flops;
@@ -112,48 +125,95 @@ Demand DevicePass::product(double tokens, double in, double out, double weight_b
           .overhead = ceilings.launch};
 }
 
+void DevicePass::charge_block(OpTime& op, Demand product) const {
+  product.rate = product_rate_;
+  charge(op, product, 1);
+}
+
+void DevicePass::multiply(OpTime& op, const Products& products, double tokens) const {
+  for (const auto& [inputs, outputs] : products)
+    charge_block(op, product(tokens, real(inputs), real(outputs), matrix_bytes_));
+}
+
+void DevicePass::experts(OpTime& op, double tokens) const {
+  const model::Experts& experts = local_.experts;
+  const double count = experts.count, used = experts.used, hidden = real(model_.hidden);
+  charge(op, product(tokens, hidden, count, activation_), 1);
+  const double read = count * (1 - std::pow(1 - used / count, tokens));
+  // All experts' products of one side are one kernel, which reads the experts that some token goes to.
+  for (const auto& [inputs, outputs] : local_.mlp_products(experts.width))
+    charge_block(op, product(used * tokens, real(inputs), real(outputs), read * expert_bytes_));
+  if (experts.shared_width > 0) multiply(op, local_.mlp_products(experts.shared_width), tokens);
+}
+
+void DevicePass::mlp(OpTime& op, model::LayerKind::Mlp mlp, std::uint64_t tokens) const {
+  const double all = batch_ * real(tokens);
+  if (mlp == model::LayerKind::Mlp::dense) multiply(op, local_.mlp_products(local_.ffn), all);
+  if (mlp == model::LayerKind::Mlp::experts) experts(op, all);
+}
+
 void DevicePass::one_mlp(OpTime& op, std::uint64_t tokens) const {
-  const double all = batch_ * real(tokens), hidden = real(model_.hidden);
-  charge(op, product(all, hidden, (model_.gated_mlp ? 2 : 1) * ffn_, matrix_bytes_), 1);
-  charge(op, product(all, ffn_, hidden, matrix_bytes_), 1);
+  mlp(op, model_.kinds.empty() ? model::LayerKind::Mlp::dense : model_.kinds.back().mlp, tokens);
+}
+
+/// Norms move 2h each, residual additions 3h each, the activation its inputs and its output; rotation (and a
+/// norm of queries and keys) moves both twice, a recurrence what it is given.
+double DevicePass::elements(const model::LayerKind& kind) const {
+  const double hidden = real(model_.hidden), parts = model_.gated_mlp ? 3 : 2;
+  double elements = 2 * hidden * real(model_.norms_per_block) + 3 * hidden * additions(kind);
+  if (kind.mlp == model::LayerKind::Mlp::dense) elements += parts * real(local_.ffn);
+  if (kind.mlp == model::LayerKind::Mlp::experts)
+    elements +=
+        parts * (real(local_.experts.used) * real(local_.experts.width) + real(local_.experts.shared_width));
+  if (kind.attends) {
+    const double rotated = model_.latent.rank == 0 ? (query_heads_ + kv_heads_) * real(model_.head_dim)
+                                                   : (query_heads_ + 1) * real(model_.latent.rotated);
+    if (model_.learned_positions == 0) elements += 2 * rotated;
+    if (model_.qk_norm) elements += 2 * rotated;
+  }
+  if (kind.remembers) elements += 2 * real(local_.recurrence.matrices.front().outputs);
+  return elements;
 }
 
 void DevicePass::dense(PassTime& pass, std::uint64_t tokens) const {
-  const double all = batch_ * real(tokens), layers = real(model_.layers), hidden = real(model_.hidden);
-  const double key = real(model_.head_dim), value = real(model_.value_dim);
-  OpTime layer;
-  charge(layer, product(all, hidden, query_heads_ * key + kv_heads_ * (key + value), matrix_bytes_), 1);
-  charge(layer, product(all, query_heads_ * value, hidden, matrix_bytes_), 1);
-  one_mlp(layer, tokens);
-  add(pass[OpClass::linear], layer, layers);
-
-  // Elements read and written per token: norms move 2h each, two residual additions 3h each, the activation
-  // its inputs and its output; rotation (and a norm of queries and keys) moves both twice.
-  const double rotated = (query_heads_ + kv_heads_) * key;
-  double elements =
-      2 * hidden * real(model_.norms_per_block) + 6 * hidden + (model_.gated_mlp ? 3 : 2) * ffn_;
-  if (model_.learned_positions == 0) elements += 2 * rotated;
-  if (model_.qk_norm) elements += 2 * rotated;
+  const double all = batch_ * real(tokens), hidden = real(model_.hidden);
   const Ceilings& ceilings = machine_.ceilings;
   // What the new tokens add to a lane: a generated one joins, those of a prompt are stored together.
   const LaneTokens joined = tokens == 1 ? LaneTokens{.appended = 1} : LaneTokens{.kept = tokens};
   const double appended = lane_bytes(joined) - lane_bytes({});
-  Demand small{.bytes = activation_ * all * elements + batch_ * stored_heads_ * appended,
-               .memory_ceiling = ceilings.elementwise_memory,
-               .hidden_overhead = ceilings.elementwise_launch};
-  charge(pass[OpClass::elementwise], small, layers);
+  for (const model::LayerKind& kind : kinds_) {
+    const double layers = real(kind.layers);
+    OpTime layer;
+    if (kind.attends) multiply(layer, local_.attention_products(), all);
+    if (kind.remembers) multiply(layer, local_.recurrence.matrices, all);
+    mlp(layer, kind.mlp, tokens);
+    add(pass[OpClass::linear], layer, layers);
 
-  if (serving_.tensor_parallel > 1) {
-    const double devices = real(serving_.tensor_parallel);
-    // A ring moves (t - 1) / t of the message twice; two all-reduces per layer.
-    const double moved = 2 * (devices - 1) / devices * all * hidden * activation_;
-    const Link& link = machine_.device;
-    OpTime reduce;
-    reduce.bytes = moved;
-    reduce.memory = moved / link.bandwidth;
-    reduce.overhead = link.latency;
-    reduce.seconds = reduce.memory + reduce.overhead;
-    add(pass[OpClass::communication], reduce, 2 * layers);
+    Demand small{
+        .bytes = activation_ * all * elements(kind) + (kind.attends ? batch_ * stored_heads_ * appended : 0),
+        .memory_ceiling = ceilings.elementwise_memory,
+        .hidden_overhead = ceilings.elementwise_launch};
+    if (kind.remembers) {
+      // The state is read and written once, and each of its numbers decays, gets its part of an outer product
+      // and is multiplied by a query for every token.
+      small.bytes += 2 * batch_ * real(local_.state_bytes());
+      small.flops = kStateOps * all * real(local_.recurrence.state);
+      small.compute_ceiling = ceilings.compute;
+    }
+    charge(pass[OpClass::elementwise], small, layers);
+
+    if (serving_.tensor_parallel > 1) {
+      const double devices = real(serving_.tensor_parallel);
+      // A ring moves (t - 1) / t of the message twice; an all-reduce before each residual addition.
+      const double moved = 2 * (devices - 1) / devices * all * hidden * activation_;
+      const Link& link = machine_.device;
+      OpTime reduce;
+      reduce.bytes = moved;
+      reduce.memory = moved / link.bandwidth;
+      reduce.overhead = link.latency;
+      reduce.seconds = reduce.memory + reduce.overhead;
+      add(pass[OpClass::communication], reduce, additions(kind) * layers);
+    }
   }
 }
 
@@ -183,9 +243,12 @@ double DevicePass::attention_start(double cache_bytes) const {
 Demand DevicePass::chunk_attention(const policy::Cost& cost, std::uint64_t tokens, std::uint64_t past,
                                    std::uint64_t window) const {
   const Ceilings& ceilings = machine_.ceilings;
-  const double width = real(model_.head_dim) + real(model_.value_dim);
+  const double width = real(model_.prompt_key_dim()) + real(model_.prompt_value_dim());
   const std::uint64_t reach = window == 0 ? past : std::min(past, window);
-  const double cache = batch_ * stored_heads_ * lane_bytes({.kept = reach + tokens});
+  // A latent is expanded into keys and values of all heads, which are read then.
+  const bool expanded = model_.latent.rank != 0;
+  const double cache = expanded ? batch_ * real(reach + tokens) * query_heads_ * width * activation_
+                                : batch_ * stored_heads_ * lane_bytes({.kept = reach + tokens});
   Demand attention{.bytes = batch_ * activation_ * real(tokens) * query_heads_ * width + cache,
                    .compute_ceiling = ceilings.attention_compute,
                    .memory_ceiling = ceilings.attention_memory,
@@ -201,6 +264,10 @@ Demand DevicePass::chunk_attention(const policy::Cost& cost, std::uint64_t token
     attention.bytes += kScorePasses * activation_ * pairs;
   }
   attention.flops = 2 * width * pairs;
+  // Those of earlier chunks are expanded once more.
+  if (expanded)
+    attention.flops += 2 * batch_ * real(reach) * real(model_.latent.rank) * query_heads_ *
+                       real(model_.latent.plain + model_.latent.value);
   // Its own tokens are attended to as they come, those of earlier chunks as they are stored.
   if (reach > 0)
     decode_numbers(attention, cost,
@@ -318,7 +385,7 @@ void DevicePass::chunks_attention(PassTime& pass, std::span<const Chunk> chunks)
   }
   all.compute_ceiling = all.flops / work;
   all.overhead = attention_start(cache);
-  charge(pass[OpClass::attention], all, real(model_.layers));
+  charge(pass[OpClass::attention], all, cached_layers_);
 }
 
 void DevicePass::rows_attention(PassTime& pass, std::uint64_t sequences, std::uint64_t attended,
@@ -332,7 +399,7 @@ void DevicePass::rows_attention(PassTime& pass, std::uint64_t sequences, std::ui
   rows.bytes +=
       2 * real(read.partials) * query_heads_ * (real(model_.value_dim) * activation_ + sizeof(float));
   rows.overhead += real(read.levels - 1) * attention_start(bytes);
-  charge(pass[OpClass::attention], rows, real(model_.layers));
+  charge(pass[OpClass::attention], rows, cached_layers_);
 }
 
 /// Returns the demand for attention rows of the prompt that a fused kernel does not return, per sequence and
@@ -341,9 +408,9 @@ Demand DevicePass::score_rows(const policy::Cost& cost) const {
   const Ceilings& ceilings = machine_.ceilings;
   Demand rows{.compute_ceiling = ceilings.attention_compute, .memory_ceiling = ceilings.attention_memory};
   if (cost.prompt_rows == 0 || serving_.runtime.attention == Attention::eager) return rows;
-  const double prompt = real(serving_.prompt), key = real(model_.head_dim);
+  const double prompt = real(serving_.prompt), key = real(model_.prompt_key_dim());
   const double read_keys =  // as they come: the prompt is processed with exact numbers
-      stored_heads_ * prompt * key * real(serving_.layout.storage.element_bits) / 8;
+      stored_heads_ * prompt * real(model_.head_dim) * real(serving_.layout.storage.element_bits) / 8;
   if (cost.prompt_rows != policy::kAllRows) {
     const double pairs = query_heads_ * std::min(real(cost.prompt_rows), prompt) * prompt;
     rows.flops = 2 * key * pairs;
@@ -507,8 +574,8 @@ void DevicePass::prompt_policy(PassTime& pass, const policy::Cost& cost) const {
   rows.flops *= batch_;
   rows.ops *= batch_;
   rows.bytes *= batch_;
-  charge(pass[OpClass::policy], rows, real(model_.layers));
-  charge(pass[OpClass::policy], demand(cost.prompt, batch_), real(model_.layers));
+  charge(pass[OpClass::policy], rows, cached_layers_);
+  charge(pass[OpClass::policy], demand(cost.prompt, batch_), cached_layers_);
 }
 
 void DevicePass::step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,

@@ -17,6 +17,7 @@ struct Demand {
   double flops = 0, ops = 0;  ///< work of matrix and of vector units
   double bytes = 0;
   double compute_ceiling = 1, memory_ceiling = 1;
+  double rate = 0;             ///< FLOP/s of matrix units; 0: that of 16 bits
   double overhead = 0;         ///< s, added
   double hidden_overhead = 0;  ///< s of launches that overlap with the work before them: a third limit
 };
@@ -45,7 +46,7 @@ class DevicePass {
   /// Adds the work that does not depend on the cache: projections, MLPs, elementwise operations, all-reduces,
   /// for `tokens` new tokens per sequence.
   void dense(PassTime& pass, std::uint64_t tokens) const;
-  /// Adds only the products of one layer's MLP.
+  /// Adds only the products of the last layer's MLP.
   void one_mlp(OpTime& op, std::uint64_t tokens) const;
   /// Adds the logits of `rows` tokens per sequence.
   void head(PassTime& pass, std::uint64_t rows) const;
@@ -84,6 +85,16 @@ class DevicePass {
 
  private:
   Demand product(double tokens, double in, double out, double weight_bytes) const;
+  /// Charges a product with the blocks' matrices, in their precision.
+  void charge_block(OpTime& op, Demand product) const;
+  void multiply(OpTime& op, const Products& products, double tokens) const;
+  /// Adds the router, the experts that it picks and what all tokens share. The experts that are read are the
+  /// expected number when every token picks its `used` of `count` at random: count (1 - (1 -
+  /// used/count)^tokens).
+  void experts(OpTime& op, double tokens) const;
+  void mlp(OpTime& op, model::LayerKind::Mlp mlp, std::uint64_t tokens) const;
+  /// Returns the elements that element-wise operations of a layer read and write per token.
+  double elements(const model::LayerKind& kind) const;
   /// Returns the start time of attention; it is shorter for a layer's cache that fits the device's last cache
   /// level.
   double attention_start(double cache_bytes) const;
@@ -144,10 +155,13 @@ class DevicePass {
   const Model& model_;
   const Machine& machine_;
   const Serving& serving_;
-  double batch_, activation_, matrix_bytes_, head_bytes_;
+  double batch_, activation_, product_rate_, matrix_bytes_, expert_bytes_, head_bytes_;
+  Model local_;  ///< the device's share
+  std::vector<model::LayerKind> kinds_;
+  double cached_layers_;
   // Shapes of one device.
   double share_;  ///< share of the work that is split by query head
-  double query_heads_, kv_heads_, ffn_, vocab_, block_parameters_;
+  double query_heads_, kv_heads_, vocab_, block_parameters_;
   double stored_heads_, stored_share_;  ///< lanes of a layer, and their share of all its lanes
 };
 

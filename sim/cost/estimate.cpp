@@ -32,7 +32,7 @@ bool fits_tiers(const Memory& prefill, const Memory& at_end, const Machine& mach
 /// Returns the bytes that one copy moves, of a sequence's cache of `bytes` on a device.
 std::uint64_t copied_at_once(const Model& model, const Serving& serving, std::uint64_t bytes) {
   const Layout& layout = serving.layout;
-  if (layout.page == 0) return std::max<std::uint64_t>(1, ceil_divided(bytes, model.layers));
+  if (layout.page == 0) return std::max<std::uint64_t>(1, ceil_divided(bytes, model.cached_layers()));
   const std::uint64_t lanes =
       layout.head_pages ? 1 : local_kv_heads(stored_heads(model, layout), serving.tensor_parallel);
   return std::max<std::uint64_t>(
@@ -57,7 +57,8 @@ std::optional<double> swap_seconds(const Model& model, const Machine& machine, c
   one.offload = {};
   const Memory held = memory_at(model, machine, one, holding, cost, serving.generate);
   const std::uint64_t all = checked_sum("a sequence's cache", held.keys_values, held.padding);
-  const std::uint64_t bytes = all - share_of(all, serving.offload.cache_away());
+  const std::uint64_t bytes =
+      checked_sum("a sequence's cache", all - share_of(all, serving.offload.cache_away()), held.states);
   return swap_time(machine.host, bytes, copied_at_once(model, serving, bytes));
 }
 

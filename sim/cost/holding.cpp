@@ -35,8 +35,11 @@ void check_buildable(const policy::Part& eviction) {
 /// Throws Error(usage) where the model's heads do not suit the representation.
 void check_representation(const policy::Composition& composition, const Model& model) {
   if (!composition.representation) return;
+  if (model.latent.rank != 0)
+    usage_error("stores keys and values, and " + model.name + " caches a latent of both",
+                composition.representation->spec->name, "Take a policy without a representation.");
   policy::CacheUnit unit;
-  unit.n_layers = static_cast<int>(model.layers);
+  unit.n_layers = static_cast<int>(model.cached_layers());
   unit.n_lanes = composition.layer_unit() ? static_cast<int>(model.kv_heads) : 1;
   unit.group = static_cast<int>(model.query_heads / model.kv_heads);
   unit.head_dim = static_cast<int>(model.head_dim);
@@ -47,7 +50,7 @@ void check_representation(const policy::Composition& composition, const Model& m
 policy::CostShape shape_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,
                            std::uint64_t budget) {
   policy::CostShape shape;
-  shape.n_layers = model.layers;
+  shape.n_layers = model.cached_layers();
   shape.query_heads = model.query_heads;
   shape.kv_heads = model.kv_heads;
   shape.head_dim = model.head_dim;
@@ -168,8 +171,8 @@ void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Hold
           model.name);
     layers += group.layers;
   }
-  if (layers != model.layers)
-    bug(std::to_string(layers) + " layers are held of " + std::to_string(model.layers), model.name);
+  if (layers != model.cached_layers())
+    bug(std::to_string(layers) + " layers are held of " + std::to_string(model.cached_layers()), model.name);
   if (runs != model.window_runs()) bug("the windows held are not those of the layers", model.name);
 }
 
@@ -195,7 +198,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
       splits_by_trace(composition))
     return windowed(alike(model, rule.lane(std::max<std::uint64_t>(budget, composition.floor()), stored)));
 
-  const std::uint64_t lanes = checked_product("the lanes", model.layers, model.kv_heads);
+  const std::uint64_t lanes = checked_product("the lanes", model.cached_layers(), model.kv_heads);
   if (lanes > kMostLanes)
     usage_error(
         "splits a budget over " + std::to_string(lanes) + " lanes, more than " + std::to_string(kMostLanes),
@@ -203,8 +206,8 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   checked_product("the budget", lanes, budget);
 
   const MatrixTables tables;
-  const std::vector<std::size_t> budgets =
-      sim::lane_budgets(composition, {model.layers, model.kv_heads, prompt}, budget, {.tables = &tables});
+  const std::vector<std::size_t> budgets = sim::lane_budgets(
+      composition, {model.cached_layers(), model.kv_heads, prompt}, budget, {.tables = &tables});
   Holding out;
   std::size_t layer = 0;
   for (const auto& [layers, window] : model.window_runs())
@@ -220,7 +223,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
 Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell, const Model& model,
                          std::uint64_t stored_kv_heads, std::uint64_t element_bits) {
   if (!cell.skipped.empty()) bug("a cell that was skipped holds nothing", cell.skipped);
-  if (outcome.n_layers != model.layers) bug("the model is not that of the replay", model.name);
+  if (outcome.n_layers != model.cached_layers()) bug("the model is not that of the replay", model.name);
   const std::uint64_t times =
       copies(stored_kv_heads == 0 ? outcome.n_kv_heads : stored_kv_heads, outcome.n_kv_heads);
   Holding out;

@@ -6,7 +6,7 @@ namespace kvsim::cost {
 
 policy::ReadCount read_count(const policy::Part& selection, const Model& model, std::uint64_t layer,
                              std::uint64_t tokens) {
-  const policy::CostShape shape{.n_layers = model.layers,
+  const policy::CostShape shape{.n_layers = model.cached_layers(),
                                 .query_heads = model.query_heads,
                                 .kv_heads = model.kv_heads,
                                 .head_dim = model.head_dim,

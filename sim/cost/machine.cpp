@@ -49,6 +49,8 @@ struct Size {
 constexpr Field<Machine> kRates[] = {{"matrix_tflops", &Machine::matrix_rate, 1e12, Range::positive},
                                      {"vector_tflops", &Machine::vector_rate, 1e12, Range::positive},
                                      {"bandwidth_gb_s", &Machine::bandwidth, kGiga, Range::positive}};
+constexpr Field<Machine> kNarrowRates[] = {{"matrix_tflops_fp8", &Machine::fp8_rate, 1e12, Range::positive},
+                                           {"matrix_tflops_fp4", &Machine::fp4_rate, 1e12, Range::positive}};
 constexpr Field<Machine> kHostBandwidth{"host_bandwidth_gb_s", &Machine::host_bandwidth, kGiga,
                                         Range::positive};
 /// Each size can be given in either unit: vendors print both as "GB".
@@ -142,6 +144,7 @@ std::vector<std::string> keys_of(std::span<const Field<T>> fields) {
 
 std::vector<std::string> machine_keys() {
   std::vector<std::string> keys = keys_of<Machine>(kRates);
+  for (const std::string& key : keys_of<Machine>(kNarrowRates)) keys.push_back(key);
   for (const Size& size : kSizes) keys.emplace_back(size.key);
   for (const NamedLink& link : kLinks) keys.emplace_back(link.key);
   for (const char* key : {kHostBandwidth.key, "ceilings", "kvsim_name", "kvsim_source", kFitted})
@@ -207,6 +210,7 @@ Machine parse_named(std::string_view text, const std::string& where, const std::
     object.at(field.key);
     read_field(object, field, machine);
   }
+  for (const Field<Machine>& field : kNarrowRates) read_field(object, field, machine);
   read_field(object, kHostBandwidth, machine);
   read_sizes(object, machine);
   if (machine.memory == 0) input_error("missing \"memory_gib\" (2^30 bytes) or \"memory_gb\" (1e9)", where);
@@ -319,6 +323,8 @@ std::string machine_text(const Machine& machine) {
   const auto line = [&](const char* key, const std::string& value) {
     text += ",\n  \"" + std::string(key) + "\": " + value;
   };
+  for (const Field<Machine>& rate : kNarrowRates)
+    if (machine.*rate.value > 0) line(rate.key, in_unit(machine.*rate.value, rate.unit));
   if (machine.host_bandwidth > 0)
     line(kHostBandwidth.key, in_unit(machine.host_bandwidth, kHostBandwidth.unit));
   for (const Size& size : kSizes)

@@ -40,12 +40,13 @@ struct Fit {
 
 struct Machine {
   std::string name{};
-  std::string source{};      ///< where each number comes from: measurement or datasheet
-  double matrix_rate = 0;    ///< FLOP/s, dense fp16/bf16 with fp32 accumulation
-  double vector_rate = 0;    ///< FLOP/s of everything else, fp32
-  double bandwidth = 0;      ///< bytes/s of device memory
-  std::uint64_t memory = 0;  ///< bytes of device memory
-  std::uint64_t cache = 0;   ///< bytes of the last cache level; 0: not known
+  std::string source{};               ///< where each number comes from: measurement or datasheet
+  double matrix_rate = 0;             ///< FLOP/s, dense fp16/bf16 with fp32 accumulation
+  double fp8_rate = 0, fp4_rate = 0;  ///< of products of such numbers, dense; 0: it has none
+  double vector_rate = 0;             ///< FLOP/s of everything else, fp32
+  double bandwidth = 0;               ///< bytes/s of device memory
+  std::uint64_t memory = 0;           ///< bytes of device memory
+  std::uint64_t cache = 0;            ///< bytes of the last cache level; 0: not known
   std::uint64_t reserved =
       0;          ///< bytes a runtime takes besides weights, cache and activations (context, workspaces)
   Link host{};    ///< to host memory; bandwidth 0 for machines that are the host
@@ -57,6 +58,11 @@ struct Machine {
   Ceilings ceilings{};
   std::vector<Fit> fitted{};
 
+  /// FLOP/s of products whose weights and inputs both have so many bits: in a wider type where it has no such
+  /// rate.
+  double product_rate(unsigned bits) const {
+    return bits <= 4 && fp4_rate > 0 ? fp4_rate : bits <= 8 && fp8_rate > 0 ? fp8_rate : matrix_rate;
+  }
   const Link& link(Tier tier) const { return tier == Tier::host ? host : ssd; }
   /// Bytes of a tier; 0: not known.
   std::uint64_t capacity(Tier tier) const { return tier == Tier::host ? host_memory : ssd_memory; }

@@ -311,18 +311,32 @@ std::uint64_t activation_bytes(const Model& share, const Serving& serving, const
   const std::uint64_t element = runtime.activation_bytes;
   const std::uint64_t rows = product(serving.batch, pass.tokens);
   const std::uint64_t stream = product(2, share.hidden);
+  // With a latent every head has a key and a value of its own while a prompt is computed.
+  const std::uint64_t keys = share.latent.rank == 0 ? share.kv_heads : share.query_heads;
   const std::uint64_t heads = checked_sum(
-      kActivations, product(share.query_heads, share.head_dim), product(share.query_heads, share.value_dim),
-      product(share.kv_heads, share.head_dim), product(share.kv_heads, share.value_dim));
+      kActivations, product(share.gated_attention ? 2 : 1, share.query_heads, share.prompt_key_dim()),
+      product(share.query_heads, share.prompt_value_dim()), product(keys, share.prompt_key_dim()),
+      product(keys, share.prompt_value_dim()));
   const std::uint64_t scores =
       pass.scores_written ? product(rows, share.query_heads, pass.attended, runtime.score_bytes) : 0;
   const std::uint64_t attention =
       checked_sum(kActivations, product(rows, element, checked_sum(kActivations, stream, heads)), scores);
+  // Of experts each token has those that it is routed to.
+  std::uint64_t inner = 0;
+  for (const model::LayerKind& kind : share.layer_kinds()) {
+    if (kind.mlp == model::LayerKind::Mlp::dense) inner = std::max(inner, share.ffn);
+    if (kind.mlp == model::LayerKind::Mlp::experts)
+      inner = std::max(inner, product(share.experts.used, share.experts.width) + share.experts.shared_width);
+  }
+  std::uint64_t remembering = 0;
+  for (const auto& [inputs, outputs] : share.recurrence.matrices)
+    remembering = checked_sum(kActivations, remembering, outputs);
   const std::uint64_t mlp =
-      product(rows, element, checked_sum(kActivations, stream, product(share.gated_mlp ? 3 : 2, share.ffn)));
+      product(rows, element, checked_sum(kActivations, stream, product(share.gated_mlp ? 3 : 2, inner)));
   // Logits, and their copy in 32 bits for sampling.
   const std::uint64_t head = product(serving.batch, pass.logits_rows, share.vocab, element + 4);
-  return std::max({attention, mlp, head});
+  return std::max(
+      {attention, mlp, head, product(rows, element, checked_sum(kActivations, stream, remembering))});
 }
 
 Memory with_cache(Memory memory, const CacheBytes& cache, std::uint64_t batch) {
@@ -344,8 +358,10 @@ std::uint64_t bytes_of(std::uint64_t parameters, double bits) {
 }
 
 std::uint64_t matrix_bytes(const Model& share, const Runtime& runtime) {
-  return bytes_of(checked_product(kWeights, share.layers, share.block_matrix_parameters()),
-                  runtime.weight_bits.value_or(share.weight_bits));
+  const double bits = runtime.weight_bits.value_or(share.weight_bits);
+  const double expert_bits = runtime.weight_bits.value_or(share.expert_bits.value_or(bits));
+  return checked_sum(kWeights, bytes_of(share.shared_matrix_parameters(), bits),
+                     bytes_of(share.expert_parameters(), expert_bits));
 }
 
 std::uint64_t share_weight_bytes(const Model& share, const Runtime& runtime) {
@@ -360,7 +376,7 @@ std::uint64_t shared_tables(const Model& model, const Serving& serving) {
   const std::uint64_t lanes = local_kv_heads(model.kv_heads, serving.tensor_parallel);
   const policy::Ledger layer =
       stored_ledger(serving.layout.storage, model, lanes, LaneTokens{.kept = serving.prompt});
-  return checked_product(kCache, model.layers, ceil_divided(layer.shared, 8));
+  return checked_product(kCache, model.cached_layers(), ceil_divided(layer.shared, 8));
 }
 
 /// Returns the bytes that do not depend on the moment.
@@ -369,6 +385,9 @@ Memory fixed_part(const Model& model, const Machine& machine, const Serving& ser
   memory.weights = weight_bytes(model, serving.runtime, serving.tensor_parallel);
   memory.reserved = machine.reserved;
   memory.shared_tables = shared_tables(model, serving);
+  if (model.remembering_layers() > 0)
+    memory.states = checked_product(kCache, serving.batch, model.remembering_layers(),
+                                    device_share(model, serving.tensor_parallel).state_bytes());
   if (serving.offload.weights_away() > 0) {
     const std::uint64_t matrices =
         matrix_bytes(device_share(model, serving.tensor_parallel), serving.runtime);
@@ -393,7 +412,7 @@ bool scores_written(const Runtime& runtime, const policy::Cost& cost) {
 }  // namespace
 
 std::uint64_t Memory::cache() const {
-  return checked_sum(kCache, keys_values, padding, metadata, page_tables, shared_tables);
+  return checked_sum(kCache, keys_values, padding, metadata, page_tables, shared_tables, states);
 }
 
 std::uint64_t Memory::total() const {
@@ -408,7 +427,7 @@ std::uint64_t weight_bytes(const Model& model, const Runtime& runtime, std::uint
 std::uint64_t full_cache_bytes(const Model& model, const Layout& layout, std::uint64_t tokens,
                                std::uint64_t batch) {
   return checked_product(
-      kCache, batch, model.layers,
+      kCache, batch, model.cached_layers(),
       stored_bytes(layout.storage, model, stored_heads(model, layout), LaneTokens{.kept = tokens}));
 }
 

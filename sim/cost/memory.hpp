@@ -17,13 +17,14 @@ struct Memory {
   std::uint64_t padding = 0;      ///< slots without a token: shorter lanes, the rest of last pages
   std::uint64_t metadata = 0;     ///< the policy's metadata, and masks
   std::uint64_t page_tables = 0;
+  std::uint64_t states = 0;         ///< of layers that hold a state of fixed size
   std::uint64_t shared_tables = 0;  ///< of a representation, once for all sequences
   std::uint64_t activations = 0;  ///< largest live set of a forward pass, score matrices and logits included
   std::uint64_t scratch = 0;      ///< the policy's scratch while it compresses a layer
   std::uint64_t reserved = 0;     ///< reserved by the machine's runtime
   PerTier<std::uint64_t> away{};  ///< in the tiers behind it, for this device; not part of the total
 
-  std::uint64_t cache() const;  ///< payload, padding, metadata, page tables, shared tables
+  std::uint64_t cache() const;  ///< payload, padding, metadata, page tables, shared tables, states
   std::uint64_t total() const;
 };
 
@@ -31,7 +32,7 @@ struct Memory {
 std::uint64_t weight_bytes(const Model& model, const Runtime& runtime, std::uint64_t tensor_parallel);
 
 /// Returns the keys and values of b sequences of n tokens of a prompt without eviction, ignoring any window,
-/// on all devices together: b * L * Hs lanes of them, as they are stored.
+/// on all devices together: b * L * Hs lanes of them, of L layers that attend, as they are stored.
 std::uint64_t full_cache_bytes(const Model& model, const Layout& layout, std::uint64_t tokens,
                                std::uint64_t batch);
 

@@ -129,6 +129,7 @@ OffloadTime offload_time(const Model& model, const OffloadRates& rates, const Of
   for (const auto& [size, what] : {std::pair{plan.prompt, "prompt"}, std::pair{plan.generate, "generate"},
                                    std::pair{plan.batch, "batch"}})
     if (size == 0) usage_error("is zero", what);
+  require_plain_layers(model, "an offloading plan");
   const Block block = block_of(model, plan);
   const double layers = real(model.layers);
   OffloadTime time;

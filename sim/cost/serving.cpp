@@ -22,6 +22,8 @@ void check_heads(const Model& model, const Serving& serving) {
             " query heads",
         "stored KV heads",
         "The model's own number is what caches store; the query heads' what codes store that expand groups");
+  if (model.latent.rank != 0 && stored != 1)
+    usage_error("a latent is stored once for all heads", "stored KV heads");
   if (model.query_heads % degree != 0)
     usage_error(std::to_string(degree) + " devices do not divide " + std::to_string(model.query_heads) +
                     " query heads",
@@ -82,6 +84,7 @@ void check_serving(const Model& model, const Serving& serving) {
   check_heads(model, serving);
   check_runtime(serving.runtime);
   check_offload(serving.offload);
+  if (serving.offload.any()) require_plain_layers(model, "what is not on the device");
 }
 
 }  // namespace kvsim::cost

@@ -20,18 +20,19 @@ policy::Ledger unit_ledger(const Storage& storage, const Model& model, std::uint
                            const LaneTokens& tokens) {
   const std::uint64_t all = checked_sum(kWhat, tokens.kept, tokens.appended);
   const std::uint64_t numbers =
-      checked_product(kWhat, all, lanes, checked_sum(kWhat, model.head_dim, model.value_dim));
+      checked_product(kWhat, all, lanes, checked_sum(kWhat, model.head_dim, model.stored_value_dim()));
   if (!storage.representation) return {.exact = checked_product(kWhat, numbers, storage.element_bits)};
-  checked_product(kWhat, numbers, kMostBits, model.layers);
+  const std::uint64_t layers = model.cached_layers();
+  checked_product(kWhat, numbers, kMostBits, layers);
   // What differs by depth counts in every layer as its mean.
   const policy::Ledger sum =
       storage.representation->ledger_of_layers({.n_lanes = lanes,
                                                 .key_dim = model.head_dim,
-                                                .value_dim = model.value_dim,
+                                                .value_dim = model.stored_value_dim(),
                                                 .element_bits = storage.element_bits,
-                                                .n_layers = static_cast<std::uint32_t>(model.layers)},
+                                                .n_layers = static_cast<std::uint32_t>(layers)},
                                                tokens.kept, tokens.appended);
-  const auto mean = [&](std::uint64_t bits) { return ceil_divided(bits, model.layers); };
+  const auto mean = [&](std::uint64_t bits) { return ceil_divided(bits, layers); };
   return {mean(sum.exact),   mean(sum.codes),  mean(sum.parameters), mean(sum.outliers),
           mean(sum.indices), mean(sum.tables), mean(sum.shared),     mean(sum.host)};
 }
@@ -66,7 +67,7 @@ std::uint64_t empty_bytes(const Storage& storage, const Model& model, std::uint6
 
 double coded_numbers(const Storage& storage, const Model& model, const LaneTokens& tokens) {
   if (!storage.representation) return 0;
-  const std::uint64_t numbers = tokens.all() * (model.head_dim + model.value_dim);
+  const std::uint64_t numbers = tokens.all() * (model.head_dim + model.stored_value_dim());
   const std::uint64_t exact =
       stored_ledger(storage, model, storage.together ? model.kv_heads : 1, tokens).exact /
       (storage.together ? model.kv_heads : 1) / storage.element_bits;

@@ -26,7 +26,7 @@ std::uint64_t token_bytes(const ServedModel& served) {
     usage_error("an engine serves keys and values that are stored as they come", "representation");
   // Of eight tokens, so that numbers of less than a byte are not rounded up.
   return cost::checked_product(
-      "a token", served.model.layers, stored_lanes(served),
+      "a token", served.model.cached_layers(), stored_lanes(served),
       cost::ceil_divided(cost::stored_bytes(storage, served.model, 1, {.kept = 8}), 8));
 }
 
@@ -69,7 +69,7 @@ EngineSettings engine_settings(const ServedModel& served, EngineSettings setting
   SwapSettings& swap = settings.swap;
   swap.link = served.machine.host;
   swap.token_bytes = static_cast<double>(bytes);
-  swap.run_copies = 2 * served.model.layers;
+  swap.run_copies = 2 * served.model.cached_layers();
   if (served.machine.host_memory > 0)
     swap.host_tokens =
         served.machine.host_memory / cost::checked_product("a token", bytes, served.serving.tensor_parallel);

@@ -46,7 +46,7 @@ class Bytes(CostTest):
         self.assertEqual(row["keys_values_bytes"], 4 * (8192 + 256) * TOKEN)
         self.assertEqual(row["budget"], None)
         self.assertEqual(row["cache_bytes"], row["keys_values_bytes"] + row["padding_bytes"] + row["metadata_bytes"] +
-                         row["page_table_bytes"] + row["shared_table_bytes"])
+                         row["page_table_bytes"] + row["shared_table_bytes"] + row["state_bytes"])
         self.assertEqual(row["end_bytes"], row["cache_bytes"] + row["weights_bytes"] + row["activation_bytes"] +
                          row["scratch_bytes"] + row["reserved_bytes"])
         self.assertEqual(row["peak_bytes"], max(row["end_bytes"], row["prefill_bytes"]))

@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +16,7 @@
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/model/gguf_model.hpp"
+#include "traces/model/model_layers.hpp"
 
 namespace kvsim::model {
 namespace {
@@ -55,25 +59,96 @@ bool names_known_classes(const JsonObject& config, const Family& family) {
   return true;
 }
 
-/// Parts of names of fields that say what no family has.
+/// Parts of names of fields that change what a model takes, and what they say. A field with such a name that
+/// the reader of its family did not ask for is refused.
 constexpr std::pair<std::string_view, const char*> kForeign[]{
-    {"expert", "mixture-of-experts models are not supported"},
-    {"moe_", "mixture-of-experts models are not supported"},
-    {"lora_rank", "multi-head latent attention is not supported"},
+    {"expert", "a model of this type has no experts"},
+    {"moe_", "a model of this type has no experts"},
+    {"lora_rank", "a model of this type has no latent attention"},
     {"index_topk", "sparse attention with an index is not supported"},
-    {"mamba", "state space layers are not supported"},
-    {"ssm_", "state space layers are not supported"},
-    {"linear_", "linear attention is not supported"},
-    {"conv_", "convolutions are not supported"},
-    {"attn_layer", "layers without attention are not supported"},
-    {"layers_block_type", "layers of several types are not supported"},
+    {"mamba", "a model of this type has no state space layers"},
+    {"ssm_", "a model of this type has no state space layers"},
+    {"linear_", "a model of this type has no linear attention"},
+    {"conv_", "a model of this type has no convolutions"},
+    {"attn_layer", "a model of this type has no layers without attention"},
+    {"layers_block_type", "a model of this type has no layers of several types"},
     {"block_configs", "layers of several shapes are not supported"},
-    {"hybrid_", "layers of several types are not supported"},
+    {"hybrid_", "a model of this type has no layers of several types"},
     {"kv_shared", "layers that share a cache are not supported"},
     {"per_layer", "embeddings of each layer are not supported"},
-    {"nextn", "layers that predict several tokens are not supported"},
+    {"nextn", "a model of this type has no layers that predict further tokens"},
     {"attention_chunk", "attention within chunks is not supported"},
 };
+
+/// The same without a word on what they say; a name that begins with n_ is another.
+constexpr std::string_view kTelling[]{"attn",   "attention", "head",   "layer",    "window", "sliding",
+                                      "cache",  "kv",        "rank",   "chunk",    "shared", "state",
+                                      "sparse", "sink",      "latent", "compress", "recurr", "block",
+                                      "width",  "size",      "dim",    "num_",     "mtp",    "mamba"};
+
+/// Fields with such names that change nothing here: how a model is trained, run and generated from; or they
+/// are read where they count, and otherwise mean nothing.
+constexpr std::string_view kHarmless[]{"_attn_implementation",
+                                       "_attn_implementation_autoset",
+                                       "attn_implementation",
+                                       "attention_dropout",
+                                       "attn_dropout",
+                                       "attn_dropout_prob",
+                                       "attn_pdrop",
+                                       "layerdrop",
+                                       "chunk_size_feed_forward",
+                                       "num_beams",
+                                       "num_beam_groups",
+                                       "num_return_sequences",
+                                       "no_repeat_ngram_size",
+                                       "encoder_no_repeat_ngram_size",
+                                       "output_attentions",
+                                       "output_hidden_states",
+                                       "num_labels",
+                                       "layer_norm_eps",
+                                       "layer_norm_epsilon",
+                                       "layernorm_epsilon",
+                                       "num_logits_to_keep",
+                                       "use_cache",
+                                       "cache_implementation",
+                                       "ep_size",
+                                       "attention_softmax_in_fp32",
+                                       "n_ctx",
+                                       "cross_attention_hidden_size",
+                                       "mamba_chunk_size",
+                                       "chunk_size",
+                                       "use_mamba_kernels",
+                                       "moe_shared_expert_overlap",
+                                       "sliding_window",
+                                       "use_sliding_window",
+                                       "sliding_window_pattern",
+                                       "max_window_layers"};
+
+/// The same of fields that change what is computed, not what it takes.
+constexpr std::string_view kComputed[]{"attn_logit_softcapping",
+                                       "query_pre_attn_scalar",
+                                       "attention_multiplier",
+                                       "attention_in_multiplier",
+                                       "attention_out_multiplier",
+                                       "lm_head_multiplier",
+                                       "ssm_in_multiplier",
+                                       "ssm_out_multiplier",
+                                       "ssm_multipliers",
+                                       "mamba_norm_before_gate",
+                                       "mamba_hidden_act",
+                                       "mamba_inner_layernorms",
+                                       "attn_rotary_emb",
+                                       "rotary_dim",
+                                       "n_group",
+                                       "scale_attn_weights",
+                                       "use_logn_attn",
+                                       "full_attn_mod",
+                                       "no_rope_layers",
+                                       "no_rope_layer_interval",
+                                       "order_of_interleaved_layers",
+                                       "layer_norm_elementwise_affine",
+                                       "initial_context_length",
+                                       "shared_moe_mode"};
 
 /// Whether a field says that its feature is absent.
 bool says_none(const json::value& value) {
@@ -81,17 +156,30 @@ bool says_none(const json::value& value) {
          (value.is_object() && value.get_object().empty());
 }
 
-/// Refuses fields that change what a model takes or computes in ways that kvsim does not support.
-void refuse_foreign_parts(const JsonObject& config, const Family& family, Purpose purpose) {
-  const char* hint = purpose == Purpose::run ? kElsewhere : "";
-  if (config.has("auto_map") && !names_known_classes(config, family))
-    refuse_if_present(config, "auto_map",
-                      "the checkpoint brings its own model code, which kvsim does not know", hint);
+/// Refuses fields that may change what a model takes or computes and that were not asked for.
+void refuse_foreign_parts(const JsonObject& config, const std::set<std::string>& asked, Purpose purpose) {
+  const auto among = [](const auto& names, std::string_view name) {
+    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  };
+  const auto has = [](std::string_view name, std::string_view part) {
+    return name.find(part) != std::string_view::npos;
+  };
   for (const auto& [field, value] : config.raw()) {
-    if (says_none(value)) continue;
-    for (const auto& [part, what] : kForeign)
-      if (std::string_view(field.data(), field.size()).find(part) != std::string_view::npos)
-        input_error(what, config.path(field), hint);
+    const std::string_view name(field.data(), field.size());
+    if (name.starts_with("kvsim_") || says_none(value) || asked.contains(std::string(name)) ||
+        among(kHarmless, name) || (purpose == Purpose::sizes && among(kComputed, name)))
+      continue;
+    const char* what =
+        name.starts_with("n_") || std::any_of(std::begin(kTelling), std::end(kTelling),
+                                              [&](std::string_view part) { return has(name, part); })
+            ? "is not known, and by its name it may change attention, the cache or sizes"
+            : nullptr;
+    for (const auto& [part, says] : kForeign)
+      if (has(name, part)) what = says;
+    if (what != nullptr)
+      input_error(what, config.path(name),
+                  purpose == Purpose::run ? kElsewhere
+                                          : "If it changes nothing, leave it out of a copy of the file.");
   }
 }
 
@@ -157,14 +245,19 @@ std::uint32_t named(const JsonObject& config, std::initializer_list<const char*>
 void read_shape(const JsonObject& config, const Family& family, ModelConfig& model) {
   model.n_layers = named(config, {"num_hidden_layers", "n_layer"}, kMaxLayers);
   model.hidden_size = named(config, {"hidden_size", "n_embd"}, kMaxWidth);
-  model.intermediate_size = named(config, {"intermediate_size", "ffn_dim", "n_inner"}, kMaxWidth,
-                                  family.type == "gptj" ? 4 * model.hidden_size : 0);
+  // A class all of whose layers have experts of a width of their own does without it.
+  const bool no_mlp = family.experts.width != 0 && family.sparse == Family::Sparse::all &&
+                      family.memory != Family::Memory::nemotron;
+  if (config.has("intermediate_size") || !no_mlp)
+    model.intermediate_size = named(config, {"intermediate_size", "ffn_dim", "n_inner"}, kMaxWidth,
+                                    family.type == "gptj" ? 4 * model.hidden_size : 0);
   model.vocab_size = named(config, {"vocab_size"}, kMaxVocab, family.vocab);
   const char* positions = config.has("n_positions")  ? "n_positions"
                           : config.has("seq_length") ? "seq_length"
                                                      : "max_position_embeddings";
   model.max_positions = config.integer_or(positions, 1, kMaxPositions, family.max_positions);
   model.n_heads = named(config, {"num_attention_heads", "n_head"}, kMaxHeads, family.query_heads);
+  if (family.latent.rank != 0) return read_latent(config, family, model);
   model.n_kv_heads = static_cast<std::uint32_t>(
       number_or_none(config, "num_key_value_heads", kMaxHeads,
                      family.kv_heads != 0 ? family.kv_heads : model.n_heads, model.n_heads));
@@ -173,8 +266,8 @@ void read_shape(const JsonObject& config, const Family& family, ModelConfig& mod
                     std::to_string(model.n_kv_heads) + " key-value heads evenly",
                 config.path("num_key_value_heads"));
   }
-  if (config.has("head_dim") || config.has("kv_channels")) {
-    model.head_dim = named(config, {"head_dim", "kv_channels"}, kMaxHeadDim);
+  if (config.has("head_dim") || config.has("attention_head_dim") || config.has("kv_channels")) {
+    model.head_dim = named(config, {"head_dim", "attention_head_dim", "kv_channels"}, kMaxHeadDim);
   } else if (family.head_dim != 0) {
     model.head_dim = family.head_dim;
   } else {
@@ -199,6 +292,14 @@ void read_parts(const JsonObject& config, const Family& family, ModelConfig& mod
   if (known) model.qkv_bias = biased;
   if (family.attention_bias == Family::Biased::all) model.output_bias = biased;
   if (bias_flag(config, family, "mlp_bias", family.mlp_bias, false)) model.mlp_bias = true;
+  if (family.type == "glm4_moe") model.qk_norm = config.flag_or("use_qk_norm", false);
+  if (family.type == "minimax_m2" && config.has("attn_type_list"))
+    for (const json::value& type : config.array("attn_type_list"))
+      if (type != 1)
+        input_error("only layers of type 1, softmax attention, are supported", config.path("attn_type_list"));
+  if (family.experts.count != 0)
+    for (const char* further : {"num_nextn_predict_layers", "num_mtp_modules", "mtp_transformer_layers"})
+      if (config.integer_or(further, 0, kMaxLayers, 0) > 0) model.predicts_further = true;
   model.fused_projections = family.type == "phi3";
   if (config.has("tie_word_embeddings")) model.tied_embeddings = config.flag_or("tie_word_embeddings", false);
   model.tied_by_default = family.tied;
@@ -257,7 +358,7 @@ std::vector<std::int32_t> read_windows(const JsonObject& config, const Family& f
       family.sliding == Family::Sliding::picked || family.sliding == Family::Sliding::patterned;
   const std::int32_t window = read_window(config, family);
   std::vector<std::int32_t> windows = windows_of_family(config, family, n_layers, window);
-  if (!config.has("layer_types")) return windows;
+  if (!config.has("layer_types") || family.memory == Family::Memory::delta) return windows;
   const std::string where = config.path("layer_types");
   const json::array& types = config.array("layer_types");
   if (types.size() != n_layers) {
@@ -280,23 +381,30 @@ std::vector<std::int32_t> read_windows(const JsonObject& config, const Family& f
 }
 
 /// Reads one model: the file, or its text_config.
-ModelConfig read_model(const JsonObject& config, Purpose purpose) {
+ModelConfig read_model(JsonObject config, Purpose purpose) {
+  std::set<std::string> asked;
+  config.note_asked(asked);
   ModelConfig model;
   const Family& family = checked_family(config, purpose);
   model.model_type = family.type;
   model.architecture = first_architecture(config);
-  refuse_foreign_parts(config, family, purpose);
+  if (config.has("auto_map") && !names_known_classes(config, family))
+    refuse_if_present(config, "auto_map",
+                      "the checkpoint brings its own model code, which kvsim does not know",
+                      purpose == Purpose::run ? kElsewhere : "");
   read_shape(config, family, model);
   read_parts(config, family, model);
+  read_layer_kinds(config, family, model);
   model.layer_window = read_windows(config, family, model.n_layers);
   if (purpose == Purpose::sizes) {
     model.stored_weights = read_stored_weights(config);
-    return model;
+  } else {
+    refuse_to_run(config, model);
+    model.norm_eps = config.number_or("rms_norm_eps", 0, 1, family.norm_eps);
+    model.rope = read_rope(config, {model.model_type, model.head_dim, model.max_positions});
+    model.eos = token_ids(config, "eos_token_id", model.vocab_size);
   }
-  refuse_to_run(config, model);
-  model.norm_eps = config.number_or("rms_norm_eps", 0, 1, family.norm_eps);
-  model.rope = read_rope(config, {model.model_type, model.head_dim, model.max_positions});
-  model.eos = token_ids(config, "eos_token_id", model.vocab_size);
+  refuse_foreign_parts(config, asked, purpose);
   return model;
 }
 

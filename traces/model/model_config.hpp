@@ -2,7 +2,8 @@
 /// What the configuration of a model says: one structure for those who run models and those who count what
 /// models take. Files omit fields for which their model's class has a default, and every class has its own
 /// defaults: those of transformers 5.23 apply (null differs from absence where the class distinguishes them).
-/// A type, and a field that changes what the model takes, is read or refused by name, never ignored.
+/// A type is known or refused by name. So is a field whose name says that it may change attention, the cache
+/// or sizes: none is ignored because nobody asked for it.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,6 +31,11 @@ struct ModelConfig : LayerParts {
   std::optional<bool> tied_embeddings;  ///< if absent, tied exactly when the checkpoint has no lm_head
   bool tied_by_default = false;         ///< what the class takes then
   bool text_only = false;               ///< the file describes towers of other senses, too
+  Latent latent;    ///< of latent attention n_kv_heads is 1, head_dim the numbers that are cached
+  Experts experts;  ///< of the layers that have them
+  Recurrence recurrence;
+  std::vector<LayerKind> kinds;   ///< from the first layer to the last
+  bool predicts_further = false;  ///< the file has layers that predict further tokens, which are not read
   StoredWeights stored_weights;
   RopeConfig rope;  ///< of models that kvsim runs
   std::vector<std::int32_t>

@@ -5,17 +5,9 @@
 #include <span>
 #include <string_view>
 
-namespace kvsim::model {
+#include "traces/model/model_parts.hpp"
 
-/// The parts of a layer beside its matrices, which change what a model takes.
-struct LayerParts {
-  bool gated_mlp = true;    ///< three matrices (Llama) or two (OPT, GPT-J)
-  bool layer_norm = false;  ///< weight and bias per norm, or the weight only
-  std::uint32_t norms_per_block = 2;
-  bool qkv_bias = false, output_bias = false, mlp_bias = false, head_bias = false;
-  bool qk_norm = false;       ///< a norm over each head of queries and of keys
-  bool wide_qk_norm = false;  ///< that norm is over all heads at once (OLMo 2 and 3)
-};
+namespace kvsim::model {
 
 struct Family {
   std::string_view type{};
@@ -38,6 +30,21 @@ struct Family {
   enum class Biased { none, qkv, all } attention_bias = Biased::none;
   bool mlp_bias = false;  ///< whether the class knows the field
   LayerParts parts{};     ///< where no field says otherwise
+  Latent latent{};        ///< of absent fields; rank 0: keys and values are cached
+  /// Of absent fields. count 0: there are none; used 0: that field is required; width 0: it is
+  /// intermediate_size.
+  Experts experts{};
+  /// The layers that have experts: all; those behind first_k_dense_replace, of which `dense` is the default;
+  /// by decoder_sparse_step and mlp_only_layers; by expert_layer_period and expert_layer_offset.
+  enum class Sparse { all, behind, stepped, periodic } sparse = Sparse::all;
+  std::uint32_t dense = 0;
+  /// How wide what all tokens share is: n_shared_experts times an expert, where experts.shared_width is the
+  /// default of that number, or a field of its own.
+  enum class Shared { none, times, own } shared = Shared::none;
+  /// The layers that remember a state: none; by layer_types or full_attention_interval (gated delta rule);
+  /// Mamba 2 by attn_layer_indices, in all layers beside attention, or by hybrid_override_pattern; Mamba 1 by
+  /// attn_layer_period and attn_layer_offset.
+  enum class Memory { none, delta, bamba, falcon, nemotron, jamba } memory = Memory::none;
 };
 
 /// Returns all of them, in alphabetical order.

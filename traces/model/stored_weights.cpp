@@ -1,5 +1,6 @@
 #include "traces/model/stored_weights.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "sim/base/error.hpp"
@@ -27,7 +28,7 @@ void check_left_out(const JsonObject& object, const char* field) {
   if (!object.has(field)) return;
   for (const boost::json::value& name : object.array(field)) {
     const std::string text = name.is_string() ? std::string(name.get_string()) : "";
-    bool apart = text.ends_with(".gate");
+    bool apart = text == "gate" || text.ends_with(".gate") || text == "e_score_correction_bias";
     for (const char* part : {"lm_head", "embed", "norm", "vision", "visual", "multi_modal"})
       apart |= text.find(part) != std::string::npos;
     if (!apart)
@@ -48,7 +49,7 @@ StoredWeights read_bitsandbytes(const JsonObject& object) {
 
 StoredWeights read_fp8(const JsonObject& object) {
   check_left_out(object, "modules_to_not_convert");
-  StoredWeights stored{.bits = 8, .constants = kSingle};
+  StoredWeights stored{.bits = 8, .constants = kSingle, .product_bits = 8};  // so are the inputs
   if (!object.has("weight_block_size")) return stored;
   const boost::json::array& sizes = object.array("weight_block_size");
   const std::string where = object.path("weight_block_size");
@@ -69,6 +70,10 @@ StoredWeights read_compressed_tensors(const JsonObject& object) {
     input_error("only the target Linear is supported", group.path("targets"), kByHand);
   const JsonObject weights = group.object("weights");
   StoredWeights stored{.bits = static_cast<double>(weights.integer("num_bits", 1, kMostBits))};
+  if (group.has("input_activations") && weights.text_or("type", "int") == "float") {
+    const std::uint64_t bits = group.object("input_activations").integer("num_bits", 1, kMostBits);
+    stored.product_bits = static_cast<unsigned>(std::max<double>(static_cast<double>(bits), stored.bits));
+  }
   const std::string strategy = weights.text("strategy");
   stored.constants = kHalf + (weights.flag_or("symmetric", true) ? 0 : stored.bits);
   if (strategy == "tensor") return stored;
@@ -112,12 +117,15 @@ StoredWeights read_stored_weights(const JsonObject& config) {
     stored = read_bitsandbytes(object);
   } else if (method == "fp8") {
     stored = read_fp8(object);
+  } else if (method == "mxfp4") {
+    // Experts: 4 bits, and 8 of a scale for each 32 inputs (Open Compute Project, Microscaling Formats 1.0).
+    stored = {.bits = 4, .inputs = 32, .outputs = 1, .constants = 8, .experts_only = true};
   } else if (method == "compressed-tensors") {
     stored = read_compressed_tensors(object);
   } else {
-    input_error("weights quantised by " + in_quotes(method) + " are not supported",
-                object.path("quant_method"),
-                std::string("Supported: awq, bitsandbytes, compressed-tensors, fp8, gptq. ") + kByHand);
+    input_error(
+        "weights quantised by " + in_quotes(method) + " are not supported", object.path("quant_method"),
+        std::string("Supported: awq, bitsandbytes, compressed-tensors, fp8, gptq, mxfp4. ") + kByHand);
   }
   stored.method = method;
   return stored;

@@ -17,13 +17,15 @@ struct StoredWeights {
   double bits = 16;
   std::uint64_t inputs = 0, outputs = 0;
   double constants = 0;
+  unsigned product_bits = 16;  ///< of both factors of products; 8 or 4 where inputs are quantised, too
+  bool experts_only = false;   ///< other matrices are as they come
 
   double matrix_bits(std::uint64_t n_inputs, std::uint64_t n_outputs) const;
 };
 
-/// Reads quantization_config, if the file has one: gptq, awq, bitsandbytes, fp8, and compressed-tensors of
-/// one group. Tables of a whole matrix (g_idx, code books) are not counted. Throws Error(input) for other
-/// methods, and where only some of the blocks' matrices are quantised.
+/// Reads quantization_config, if the file has one: gptq, awq, bitsandbytes, fp8, mxfp4 (experts only), and
+/// compressed-tensors of one group. Tables of a whole matrix (g_idx, code books) are not counted. Throws
+/// Error(input) for other methods, and where only some of the blocks' matrices are quantised.
 StoredWeights read_stored_weights(const JsonObject& config);
 
 }  // namespace kvsim::model
