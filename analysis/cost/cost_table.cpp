@@ -329,7 +329,11 @@ std::string described(const cost::Model& model) {
   return model.name + ": " + rounded_text(parameters / (small ? 1e6 : 1e9), 2) +
          (small ? " million" : " billion") + " parameters, " + std::to_string(model.layers) + " layers, " +
          std::to_string(model.query_heads) + " query and " + std::to_string(model.kv_heads) +
-         " KV heads of " + std::to_string(model.head_dim) +
+         (model.latent.rank == 0 ? " KV heads of " : " latent of ") + std::to_string(model.head_dim) +
+         (model.experts.count == 0 || model.expert_parameters() == 0
+              ? ""
+              : ", " + std::to_string(model.experts.used) + " of " + std::to_string(model.experts.count) +
+                    " experts for a token") +
          (model.remarks.empty() ? "" : " (" + model.remarks + ")");
 }
 

@@ -164,6 +164,10 @@ TEST_CASE("products of fp8 run at the rate of fp8 where the machine has one", "[
   CHECK(gpt.weight_bits == 16);
   CHECK(gpt.expert_bits == 4.25);
   CHECK(gpt.product_bits == 16);
+  // Their model card prints 60.8 and 12.8 GiB.
+  CHECK(static_cast<double>(weight_bytes(gpt, Runtime{}, 1)) / 0x1p30 == Approx(60.8).margin(0.05));
+  CHECK(static_cast<double>(weight_bytes(find_model("gpt-oss-20b"), Runtime{}, 1)) / 0x1p30 ==
+        Approx(12.8).margin(0.05));
 }
 
 TEST_CASE("what such layers have no price of is refused by name", "[cost][latent]") {
