@@ -339,10 +339,15 @@ TEST_CASE("fields that change what a model takes are refused by name", "[cost][m
        {R"("moe_num_experts":64)", R"("num_experts":8)", R"("n_routed_experts":8)",
         R"("num_local_experts":8)", R"("kv_lora_rank":512)", R"("mamba_d_state":16)",
         R"("linear_num_key_heads":4)", R"("attn_layer_period":8)", R"("num_kv_shared_layers":2)",
-        R"("num_nextn_predict_layers":1)", R"("auto_map":{"AutoModel":"modeling_x.XModel"})"}) {
+        R"("num_nextn_predict_layers":1)", R"("attention_sink_size":4)", R"("memory_state_size":16)",
+        R"("v_head_dim":32)", R"("n_shared_kv":2)", R"("auto_map":{"AutoModel":"modeling_x.XModel"})"}) {
     const std::string text = field;
     CHECK_THAT(refusal(sample("llama", text)), Contains(text.substr(1, text.find('"', 1) - 1)));
   }
+  // What is about training or generation is not.
+  for (const char* field : {R"("attention_dropout":0.1)", R"("unsloth_fixed":true)", R"("num_beams":4)",
+                            R"("attn_logit_softcapping":50.0)", R"("_attn_implementation":"sdpa")"})
+    CHECK(refusal(sample("llama", field)) == "accepted");
   for (const char* field : {R"("num_experts":null)", R"("num_experts":0)", R"("attn_layers":[])"})
     CHECK(refusal(sample("llama", field)) == "accepted");
   CHECK_THAT(refusal(sample("llama", R"("sliding_window":128)")), Contains("sliding_window"));

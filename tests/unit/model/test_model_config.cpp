@@ -135,8 +135,8 @@ TEST_CASE("what kvsim does not compute is refused by name") {
   CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama?"));
   CHECK_THAT(problem("", {"model_type"}), Contains("missing \"model_type\""));
   CHECK_THAT(problem(R"("quantization_config":{"bits":4})"), Contains("quantised"));
-  CHECK_THAT(problem(R"("num_local_experts":8)"), Contains("mixture-of-experts"));
-  CHECK_THAT(problem(R"("num_experts":8)"), Contains("mixture-of-experts"));
+  CHECK_THAT(problem(R"("num_local_experts":8)"), Contains("no experts"));
+  CHECK_THAT(problem(R"("num_experts":8)"), Contains("no experts"));
   for (const char* type : {"llama", "phi3"})
     CHECK_THAT(problem(R"("auto_map":{"AutoModel":"x.y"})", {}, type), Contains("own model code"));
   // Phi-3 files name classes that transformers itself contains.
@@ -146,8 +146,8 @@ TEST_CASE("what kvsim does not compute is refused by name") {
   CHECK_THAT(problem(phi3), Contains("own model code"));
   CHECK_THAT(problem(R"("auto_map":[])", {}, "phi3"), Contains("auto_map"));
   CHECK_THAT(problem(R"("auto_map":{"AutoConfig":7})", {}, "phi3"), Contains("own model code"));
-  CHECK_THAT(problem(R"("n_routed_experts":8)"), Contains("mixture-of-experts"));
-  CHECK_THAT(problem(R"("moe_num_experts":64)"), Contains("mixture-of-experts"));
+  CHECK_THAT(problem(R"("n_routed_experts":8)"), Contains("no experts"));
+  CHECK_THAT(problem(R"("moe_num_experts":64)"), Contains("no experts"));
   CHECK_THAT(problem(R"("linear_num_key_heads":4)"), Contains("linear attention"));
   CHECK_THAT(problem(R"("hidden_act":"gelu")"), Contains("\"gelu\""));
 }
