@@ -418,6 +418,9 @@ REQUESTS = [
     ("$ printf '{\"timestamp\":0,\"input_length\":10,\"output_length\":5,\"hash_ids\":[1,2]}\\n' > ids2.jsonl; kvsim requests check "
      "ids2.jsonl", "say it: (--block-tokens) N", "kvsim requests check ids2.jsonl {1} 5"),
     ("requests info ids2.jsonl", "say it: (--block-tokens) N", "+ {1} 5"),
+    ("$ echo '{\"time\": 1, \"prompt\": \"Who?\", \"output\": 2}' > own.jsonl; kvsim requests info own.jsonl --from jsonl",
+     "Add (--tokenizer) MODEL", "+ {1} $M"),
+    ("requests info own.jsonl --fields output=output --tokenizer $M", "Add --from csv or (--from jsonl)", "+ {1}"),
     ("$ printf '{\"timestamp\":2,\"chunk_hashes\":[1,2]}\\n' > lm.jsonl; kvsim requests info lm.jsonl --from lmcache",
      "(--block-tokens 256)", "+ {1}"),
     (r"$ sed -n '2p;1p' az.csv > /dev/null; printf 'TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 "

@@ -84,7 +84,7 @@ void check_prompts(const EvaluateOptions& options) {
 std::vector<capture::WorkloadItem> items_of(const std::string& text, const std::string& path,
                                             const EvaluateOptions& options) {
   if (!options.answer.empty()) usage_error("is of a prompt; a workload has its own", "--answer");
-  const capture::LineFields fields = capture::parse_line_fields(options.fields);
+  const FieldNames fields = capture::parse_line_fields(options.fields);
   if (options.item.empty()) return capture::parse_workload(text, path, fields);
   return {capture::parse_workload_item(text, path, options.item, fields)};
 }

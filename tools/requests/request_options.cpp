@@ -5,6 +5,8 @@
 #include "sim/base/error.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/requests/option_numbers.hpp"
+#include "traces/model/hub_cache.hpp"
+#include "traces/model/tokenizer.hpp"
 
 namespace kvsim::tools {
 
@@ -24,6 +26,13 @@ void add_request_options(Command command, RequestOptions& options) {
   const auto add = [&](Option option) { return option.group("Requests"); };
   add(command.add_option("--from", options.from, "Format of the trace (default: as its first line looks)"))
       .type_name(request_format_names());
+  add(command.add_option("--fields", options.fields,
+                         "With --from csv or jsonl: names of columns, such as "
+                         "time=arrived,prompt=input,output=generated,session=user"))
+      .type_name("LIST");
+  add(command.add_option("--tokenizer", options.tokenizer,
+                         "With --from jsonl: the model whose tokens the texts become"))
+      .type_name("MODEL");
   add(command.add_option(
           "--block-tokens", options.block_tokens,
           "Tokens per block, where the trace does not say it (default: as usual in its format)"))
@@ -56,6 +65,14 @@ requests::ReadOptions read_options(const RequestOptions& options) {
   requests::ReadOptions out{.format = options.from,
                             .block_tokens = static_cast<std::uint32_t>(options.block_tokens),
                             .limit = options.limit};
+  out.fields = parse_field_names(options.fields, {"time", "prompt", "output", "session"});
+  if (!out.fields.empty() && options.from != "csv" && options.from != "jsonl")
+    usage_error("names the columns of one's own log", "--fields", "Add --from csv or --from jsonl.");
+  if (!options.tokenizer.empty()) {
+    const auto tokenizer = std::make_shared<const model::Tokenizer>(
+        model::load_tokenizer(model::local_checkpoint(options.tokenizer)));
+    out.encode = [tokenizer](std::string_view text) { return tokenizer->encode(text); };
+  }
   if (!options.hash.empty())
     out.hashing = options.hash == "chained" ? requests::Hashing::chained : requests::Hashing::content;
   if (!options.tail.empty())

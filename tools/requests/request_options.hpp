@@ -9,13 +9,15 @@ namespace kvsim::tools {
 
 struct RequestOptions {
   std::string from{}, hash{}, tail{}, generated{};  ///< as typed; empty: as the trace says
+  std::string fields{}, tokenizer{};                ///< of one's own logs
   std::uint64_t block_tokens = 0, limit = 0;        ///< 0: as the trace says; all requests
 };
 
-/// Adds --from, --block-tokens, --hash, --tail, --generated and --limit.
+/// Adds --from, --fields, --tokenizer, --block-tokens, --hash, --tail, --generated and --limit.
 void add_request_options(Command command, RequestOptions& options);
 
-/// Throws Error(usage) for a block size that is none.
+/// Throws Error(usage) for a block size that is none, and for fields that there are not, Error(input) for a
+/// tokenizer that cannot be read.
 requests::ReadOptions read_options(const RequestOptions& options);
 
 /// Reads a trace while the front end shows how far it is.

@@ -19,7 +19,7 @@ struct CaptureOptions {
   std::string prompt_file;    ///< UTF-8 text, "-": standard input
   std::string tokens_file;    ///< JSON array of token ids, or whitespace-separated ids
   std::string workload_file;  ///< JSON Lines (traces/workloads/README.md)
-  LineFields fields{};        ///< of the workload, where it has other names for them
+  FieldNames fields{};        ///< of the workload, where it has other names for them
   std::string item;           ///< id of the workload's item; may be empty if there is only one
   /// The text, a conversation in JSON, or the item goes through the model's chat template (chat_prompt.hpp).
   bool chat = false;

@@ -8,7 +8,6 @@
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
-#include "sim/base/split.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/capture/prompt_line.hpp"
@@ -21,7 +20,7 @@ namespace json = boost::json;
 constexpr std::size_t kMaxItemValues = 20'000'000;
 
 /// Only the fields that are named, under kvsim's names, and the id where it is not named.
-json::object renamed(const JsonObject& line, const LineFields& fields) {
+json::object renamed(const JsonObject& line, const FieldNames& fields) {
   json::object out;
   for (const char* id : {"id", "_id", "index", "doc_id"})
     if (line.has(id)) out[id] = line.at(id);
@@ -39,7 +38,7 @@ json::object renamed(const JsonObject& line, const LineFields& fields) {
 
 /// Calls visit(item) for each item of the text of a file.
 template <class Visit>
-void for_each_item(std::string_view text, const std::string& path, const LineFields& fields, Visit visit) {
+void for_each_item(std::string_view text, const std::string& path, const FieldNames& fields, Visit visit) {
   std::unordered_set<std::string> seen;
   std::string_view rest = text;
   for (std::uint64_t number = 1; !rest.empty(); ++number) {
@@ -67,22 +66,9 @@ void for_each_item(std::string_view text, const std::string& path, const LineFie
 
 }  // namespace
 
-LineFields parse_line_fields(const std::string& text) {
-  static const std::vector<std::string> kNames{"answers", "context",  "expect", "id",
-                                               "kind",    "messages", "prompt", "question"};
-  LineFields out;
-  if (text.empty()) return out;
-  for (const std::string& entry : comma_list(text)) {
-    const std::size_t equals = entry.find('=');
-    if (equals == std::string::npos || equals + 1 == entry.size())
-      usage_error(in_quotes(entry) + " is not NAME=FIELD", "--fields",
-                  "Such as prompt=instruction,answers=gold.");
-    const std::string name = entry.substr(0, equals);
-    if (std::ranges::find(kNames, name) == kNames.end())
-      usage_error("knows no " + in_quotes(name), "--fields", suggestion(name, kNames));
-    out.emplace_back(name, entry.substr(equals + 1));
-  }
-  return out;
+FieldNames parse_line_fields(const std::string& text) {
+  return parse_field_names(text,
+                           {"prompt", "answers", "context", "question", "messages", "id", "kind", "expect"});
 }
 
 bool is_workload(std::string_view text, const std::string& path) {
@@ -98,7 +84,7 @@ bool is_workload(std::string_view text, const std::string& path) {
 }
 
 std::vector<WorkloadItem> parse_workload(std::string_view text, const std::string& path,
-                                         const LineFields& fields) {
+                                         const FieldNames& fields) {
   std::vector<WorkloadItem> items;
   for_each_item(text, path, fields, [&](WorkloadItem item) { items.push_back(std::move(item)); });
   if (items.empty()) input_error("holds no prompts", path);
@@ -106,7 +92,7 @@ std::vector<WorkloadItem> parse_workload(std::string_view text, const std::strin
 }
 
 WorkloadItem parse_workload_item(std::string_view text, const std::string& path, const std::string& id,
-                                 const LineFields& fields) {
+                                 const FieldNames& fields) {
   std::optional<WorkloadItem> found;
   std::vector<std::string> known;
   for_each_item(text, path, fields, [&](WorkloadItem item) {

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "sim/base/field_names.hpp"
 #include "traces/model/tokenizer.hpp"
 #include "traces/workloads/prompt_item.hpp"
 
@@ -43,10 +43,9 @@ std::vector<std::uint32_t> prompt_flags(const WorkloadItem& item, const std::vec
 
 constexpr std::uint64_t kMaxWorkloadBytes = 1ULL << 30;
 
-/// Fields of a file that have other names: kvsim's name, then the file's. Only these and the id count then.
-using LineFields = std::vector<std::pair<std::string, std::string>>;
-/// Of "prompt=instruction,answers=gold"; none of an empty text. Throws Error(usage) naming --fields.
-LineFields parse_line_fields(const std::string& text);
+/// Other names of a line's fields, of "prompt=instruction,answers=gold". Only these and the id count then.
+/// Throws as parse_field_names() does.
+FieldNames parse_line_fields(const std::string& text);
 
 /// Whether the text of a file that may hold a prompt or a workload is a workload: its name ends in .jsonl, or
 /// its first line has a prompt and an answer (prompt_line.hpp).
@@ -55,14 +54,14 @@ bool is_workload(std::string_view text, const std::string& path);
 /// Every item of a JSON Lines file, in order (prompt_line.hpp). Throws Error(input) naming file and line when
 /// a line holds no prompt, two items have the same id, or there is none.
 std::vector<WorkloadItem> parse_workload(std::string_view text, const std::string& path,
-                                         const LineFields& fields = {});
+                                         const FieldNames& fields = {});
 std::vector<WorkloadItem> read_workload(const std::string& path);
 
 /// The item with the given `id` in a JSON Lines file; if `id` is empty, the only item. Throws Error(input)
 /// naming file and line when a line holds no prompt or two items have the same id, Error(usage) when there is
 /// no such item.
 WorkloadItem parse_workload_item(std::string_view text, const std::string& path, const std::string& id,
-                                 const LineFields& fields = {});
+                                 const FieldNames& fields = {});
 WorkloadItem read_workload_item(const std::string& path, const std::string& id);
 
 /// The bytes of a token of a prompt, and whether it is special: the tokenizer may add such tokens to the

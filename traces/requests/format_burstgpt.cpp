@@ -20,20 +20,10 @@ class BurstgptReader : public CsvReader {
   void read_row(const CsvColumns& row, const std::string& where, TraceBuilder& out) override {
     Request request{.time_s = row.number<double>(kTime, where)};
     if (row.has(kLog)) request.category = out.category(row.text(kLog));
-    const bool in_session = row.has(kSession) && !row.text(kSession).empty();
-    if (in_session) {
-      request.session = out.session(row.text(kSession));
-      if (last_.size() <= request.session) last_.resize(request.session + 1, kNone);
-      request.parent = last_[request.session];
-      request.turn = request.parent == kNone ? 1 : out.trace().requests[request.parent].turn + 1;
-    }
-    const std::uint32_t number = out.add(request, row.number<std::uint64_t>(kPrompt, where),
-                                         row.number<std::uint64_t>(kGenerated, where), nullptr);
-    if (in_session) last_[request.session] = number;
+    if (row.has(kSession) && !row.text(kSession).empty()) out.continue_session(request, row.text(kSession));
+    out.add(request, row.number<std::uint64_t>(kPrompt, where), row.number<std::uint64_t>(kGenerated, where),
+            nullptr);
   }
-
- private:
-  std::vector<std::uint32_t> last_;  ///< request of each session
 };
 
 }  // namespace

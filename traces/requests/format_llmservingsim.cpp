@@ -28,11 +28,13 @@ class LlmservingsimReader : public LineReader {
     const JsonObject object(value, out.where());
     require(object, "arrival_time_ns");
     Request request{.time_s = object.number("arrival_time_ns", 0, kMostNanoseconds) / 1e9};
-    if (object.has("session_id")) request.session = out.session(name_of(object.at("session_id"), out));
+    const std::string session = object.has("session_id") ? name_of(object.at("session_id"), out) : "";
     if (!object.has("sub_requests")) {
-      add_turn(object, request, out);
+      if (!session.empty()) out.continue_session(request, session);
+      add(object, request, out);
       return;
     }
+    if (!session.empty()) request.session = out.session(session);
     if (request.session == kNone) request.session = out.session("line " + std::to_string(lines_));
     ++lines_;
     request.turn = 1;
@@ -58,18 +60,6 @@ class LlmservingsimReader : public LineReader {
   static std::string name_of(const boost::json::value& value, const TraceBuilder& out) {
     if (value.is_string()) return {value.get_string().data(), value.get_string().size()};
     return std::to_string(json_integer(value, out.where() + " session_id", 0, UINT64_MAX));
-  }
-
-  /// A line of its own, which may continue the line before of its session.
-  void add_turn(const JsonObject& object, Request request, TraceBuilder& out) {
-    if (request.session == kNone) {
-      add(object, request, out);
-      return;
-    }
-    if (last_.size() <= request.session) last_.resize(request.session + 1, kNone);
-    request.parent = last_[request.session];
-    request.turn = request.parent == kNone ? 1 : out.trace().requests[request.parent].turn + 1;
-    last_[request.session] = add(object, request, out);
   }
 
   std::uint32_t add(const JsonObject& call, const Request& request, TraceBuilder& out) {
@@ -106,7 +96,6 @@ class LlmservingsimReader : public LineReader {
   Tail tail_;
   Tokens tokens_, output_;
   std::vector<BlockId> ids_;
-  std::vector<std::uint32_t> last_;  ///< request of each session whose turns are lines
   std::uint64_t lines_ = 1;
 };
 

@@ -37,6 +37,8 @@ LineFormat llmservingsim_format();
 LineFormat azure_format();
 LineFormat burstgpt_format();
 LineFormat vidur_format();
+LineFormat own_csv_format();
+LineFormat own_json_format();
 
 /// Whether `names` has all of these.
 bool has_names(const std::vector<std::string>& names, std::initializer_list<std::string_view> wanted);

@@ -22,7 +22,8 @@ const std::vector<LineFormat>& formats() {
   // The first that recognises a line reads it: a Bailian line has all fields of a Mooncake line.
   static const std::vector<LineFormat> kFormats{
       bailian_format(),       mooncake_format(), kvcache_simulator_format(), lmcache_format(),
-      llmservingsim_format(), azure_format(),    burstgpt_format(),          vidur_format()};
+      llmservingsim_format(), azure_format(),    burstgpt_format(),          vidur_format(),
+      own_csv_format(),       own_json_format()};
   return kFormats;
 }
 

@@ -3,8 +3,10 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "sim/base/field_names.hpp"
 #include "sim/base/progress.hpp"
 #include "traces/requests/request_trace.hpp"
 
@@ -18,6 +20,10 @@ struct ReadOptions {
   /// Unset: given where the trace says generated tokens, else none. `inferred` reads them off the next turn
   /// (traces/requests/generated_blocks.hpp).
   std::optional<Generated> generated{};
+  /// Of formats csv and jsonl: time, prompt, output or session, and what the file calls it.
+  FieldNames fields{};
+  /// Of format jsonl: the tokens of a text; empty: texts are refused.
+  std::function<std::vector<std::int32_t>(std::string_view)> encode{};
   std::uint64_t limit = 0;       ///< only so many requests, the first ones; 0: all
   bool sort = false;             ///< puts requests that are not in the order of their times into it
   Progress* progress = nullptr;  ///< counts bytes of the file

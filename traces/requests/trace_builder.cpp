@@ -108,6 +108,12 @@ void TraceBuilder::check_blocks(std::uint64_t prompt_tokens, const std::vector<B
   trace_.tail = tail;
 }
 
+void TraceBuilder::continue_session(Request& request, std::string_view name) {
+  request.session = session(name);
+  request.parent = request.session < last_.size() ? last_[request.session] : kNone;
+  request.turn = request.parent == kNone ? 1 : trace_.requests[request.parent].turn + 1;
+}
+
 std::uint32_t TraceBuilder::add(Request request, std::uint64_t prompt_tokens, std::uint64_t generated_tokens,
                                 const std::vector<BlockId>* ids) {
   if (prompt_tokens == 0)
@@ -123,6 +129,10 @@ std::uint32_t TraceBuilder::add(Request request, std::uint64_t prompt_tokens, st
   if (ids != nullptr) {
     request.n_blocks = static_cast<std::uint32_t>(ids->size());
     trace_.blocks.insert(trace_.blocks.end(), ids->begin(), ids->end());
+  }
+  if (request.session != kNone) {
+    if (last_.size() <= request.session) last_.resize(request.session + 1, kNone);
+    last_[request.session] = static_cast<std::uint32_t>(trace_.requests.size());
   }
   trace_.requests.push_back(request);
   return static_cast<std::uint32_t>(trace_.requests.size() - 1);

@@ -35,6 +35,8 @@ class TraceBuilder {
   std::uint32_t block_tokens() const { return trace_.block_tokens; }
 
   std::uint32_t session(std::string_view name) { return number(session_numbers_, trace_.sessions, name); }
+  /// Makes the request the next turn of a session.
+  void continue_session(Request& request, std::string_view name);
   std::uint32_t category(std::string_view name) { return number(category_numbers_, trace_.categories, name); }
 
   /// Appends a request, of which the caller has set what its line says, lengths and blocks excepted, and
@@ -61,6 +63,7 @@ class TraceBuilder {
   FormatDefaults defaults_;
   RequestTrace trace_;
   Numbers session_numbers_, category_numbers_;
+  std::vector<std::uint32_t> last_;  ///< request of each session
   std::uint64_t line_ = 0;
   std::uint64_t block_tokens_line_ = 0;  ///< of the line that declared them first; 0: none
   std::uint64_t tail_line_ = 0;          ///< of the first prompt that is not whole blocks; 0: none so far

@@ -278,6 +278,48 @@ TEST_CASE("LLMServingSim's sessions become chains and its tokens blocks") {
       Catch::Contains("input_tok_ids"));
 }
 
+TEST_CASE("logs of one's own name their columns") {
+  ReadOptions csv;
+  csv.format = "csv";
+  csv.fields = {{"time", "arrived"}, {"prompt", "in"}, {"output", "out"}, {"session", "user"}};
+  const RequestTrace named = read(
+      "in,arrived,out,user,more\n10,2024-05-10 00:00:01,2,ann,x\n20,2024-05-10T00:00:02.5Z,3,,x\n"
+      "30,2024-05-10 00:00:03,4,ann,x\n",
+      csv);
+  CHECK_FALSE(named.has_blocks());
+  CHECK((named.requests[0].time_s == 0 && named.requests[1].time_s == 1.5));
+  CHECK((named.requests[1].prompt_tokens == 20 && named.requests[1].generated_tokens == 3));
+  CHECK((named.requests[1].session == kNone && named.requests[2].parent == 0 && named.requests[2].turn == 2));
+  ReadOptions plain;
+  plain.format = "csv";
+  CHECK(read("time,prompt,output\n7,1,1\n8.5,1,1\n", plain).requests[1].time_s == 1.5);
+  CHECK_THROWS_WITH(read("time,prompt,output\nnoon,1,1\n", plain), Catch::Contains("neither seconds nor"));
+  CHECK_THROWS_WITH(read("in,out\n1,1\n", csv), Catch::Contains("arrived"));
+
+  ReadOptions lines;
+  lines.format = "jsonl";
+  CHECK_FALSE(read(R"({"time": 1, "prompt": 5, "output": 2})", lines).has_blocks());
+  CHECK_THROWS_WITH(read(R"({"time": 1, "prompt": "text", "output": 2})", lines),
+                    Catch::Contains("only a tokenizer knows"));
+  lines.block_tokens = 2;
+  lines.fields = {{"prompt", "ids"}};
+  lines.encode = [](std::string_view text) { return std::vector<std::int32_t>(text.begin(), text.end()); };
+  const RequestTrace blocks =
+      read(R"({"time": 1, "ids": [1, 2, 3, 4, 5], "output": [6, 7, 8], "session": 4})"
+           "\n"
+           R"({"time": "1970-01-01 00:00:03", "ids": [1, 2, 9, 9], "output": [1], "session": 4})"
+           "\n"
+           R"({"time": 4, "ids": "ab", "output": "c"})",
+           lines);
+  CHECK((blocks.has_blocks() && blocks.block_tokens == 2));
+  CHECK((blocks.requests[0].n_blocks == 2 && blocks.requests[0].n_final_blocks == 4));
+  CHECK(blocks.blocks[blocks.requests[0].first_block] == blocks.blocks[blocks.requests[1].first_block]);
+  CHECK(blocks.blocks[blocks.requests[0].first_block + 1] !=
+        blocks.blocks[blocks.requests[1].first_block + 1]);
+  CHECK((blocks.requests[1].time_s == 2 && blocks.requests[1].parent == 0));
+  CHECK((blocks.requests[2].prompt_tokens == 2 && blocks.requests[2].generated_tokens == 1));
+}
+
 TEST_CASE("arrivals and lengths alone") {
   const RequestTrace azure = read(
       "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 23:59:59.5000000,4808,10\n2023-11-17 00:00:01.25,"

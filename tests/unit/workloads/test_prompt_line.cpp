@@ -187,7 +187,7 @@ TEST_CASE("samples that lm-eval logged") {
 }
 
 TEST_CASE("fields of other names are named") {
-  const capture::LineFields fields = capture::parse_line_fields("prompt=instruction, answers=gold");
+  const FieldNames fields = capture::parse_line_fields("prompt=instruction, answers=gold");
   const WorkloadItem item = capture::parse_workload_item(
       R"({"id": "z", "instruction": "Say.", "gold": "x", "context": "not asked for"})", "f.jsonl", "",
       fields);
