@@ -164,7 +164,7 @@ function frameOf(panel, series, width, zoomed) {
     const [low, high] = first == null ? [null, null] : [Math.min(first, ...rest), Math.max(first, ...rest)];
     return { ...axis, log: false, low, high };
   };
-  const names = up.names, left = names.length ? Math.min(width * 0.4, 14 + 6.6 * Math.max(...names.map((n) => n.length))) : 64;
+  const names = up.names, left = names.length ? Math.min(width * 0.4, 14 + 6.6 * Math.max(...names.map((n) => n.length))) : 74;
   const height = names.length ? Math.max(90, names.length * 16) : Math.min(300, Math.max(180, width * 0.5));
   const right = width - (heat ? 70 : 12), ends = [top + height, top];
   if (heat || panel.flipped || (time && names.length)) ends.reverse();
@@ -190,7 +190,8 @@ function axesOf(panel, { across, up, x, y, left, right, top, height }) {
     last = x.at(v) + half;
     out.push(written(text, { x: x.at(v), y: bottom + 16, "text-anchor": "middle" }));
   }
-  out.push(written(across.label, { x: (left + right) / 2, y: bottom + 36, "text-anchor": "middle" }));
+  const half = 3.1 * across.label.length, middle = Math.min((left + right) / 2, right + 10 - half);
+  out.push(written(across.label, { x: Math.max(half, middle), y: bottom + 36, "text-anchor": "middle" }));
   if (!up.names.length)
     out.push(written(up.label, { transform: `translate(12 ${top + height / 2}) rotate(-90)`, "text-anchor": "middle" }));
   const line = (d) => drawn("path", { d, stroke: "var(--quiet)", "stroke-width": 0.6 });
@@ -216,10 +217,10 @@ function heatMap(panel, { left, right, top, height }, plot) {
   const name = (axis, i, n) =>
     (axis.names.length ? axis.names[i] : shown(axis.low != null && n > 1 ? axis.low + i * (axis.high - axis.low) / (n - 1) : i));
   rows.forEach((row, r) => row.forEach((v, c) => {
-    if (v == null) return;
     const place = { x: left + c * wide, y: top + r * tall, width: wide + 0.3, height: tall + 0.3 };
-    const said = `${name(panel.y, r, rows.length)}, ${name(panel.x, c, row.length)}: ${shown(v, panel.percent)} ${panel.unit}`;
-    plot.append(hoverable(drawn("rect", { ...place, fill: blended(stops, share(v)) }), said, { value: v }));
+    const value = v == null ? "no value" : `${shown(v, panel.percent)} ${panel.unit}`;
+    const cell = drawn("rect", { ...place, fill: v == null ? "var(--raised)" : blended(stops, share(v)) });
+    plot.append(hoverable(cell, `${name(panel.y, r, rows.length)}, ${name(panel.x, c, row.length)}: ${value}`, { value: v ?? "" }));
   }));
   const bar = Array.from({ length: 40 }, (_, i) =>
     drawn("rect", { x: right + 8, y: top + i * height / 40, width: 9, height: height / 40 + 0.3, fill: blended(stops, 1 - i / 39) }));

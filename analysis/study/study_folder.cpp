@@ -30,7 +30,7 @@ constexpr const char* kPartial = ".partial";  // of the folder of a task
 constexpr std::array kMade{"report.html",         "results.csv",         "results-layer.csv.gz",
                            "results-head.csv.gz", "results-step.csv.gz", "columns.csv",
                            "prompts.jsonl"};
-constexpr std::array kFolders{"tasks", "tables", "figures", "traces"};
+constexpr std::array kFolders{"tasks", "tables", "figures", "traces", "views"};
 constexpr std::uint64_t kMaxTaskBytes = 1ULL << 34;
 
 void make_folder(const std::string& path) {
@@ -290,9 +290,10 @@ void remove_study(const std::string& path, const std::vector<std::string>& captu
   for (const fs::path& entry : entries(folder / "tables")) remove_made(entry, {".csv", ".csv.gz"});
   for (const fs::path& entry : entries(folder / "figures"))
     remove_made(entry, {".csv", ".gp", ".svg", ".png", ".pdf"});
+  for (const fs::path& entry : entries(folder / "views")) remove_made(entry, {".html"});
   for (const std::string& name : captured)
     for (const char* ending : {".h5", ".json"}) remove_file(folder / "traces" / (name + ending));
-  for (const char* name : {"tables", "figures", "traces"}) discard(folder / name);
+  for (const char* name : {"tables", "figures", "traces", "views"}) discard(folder / name);
   remove_file(folder / kStudyFile);
 }
 

@@ -125,6 +125,9 @@ class Report(CommandTest):
         self.assertEqual({tuple(row[:3]): row[3] for row in shown}, {key: value == "1" for key, value in rows.items() if key[2] in best})
         self.assertEqual(self.tab.problems, [])
         self.assertIn("--overwrite", self.fails(2, "report", "viewed", "--view", trace, "-o", "other.html"))
+        # Begun anew, the study has no page of an earlier one.
+        self.ok("study", "viewed.json", "-o", "viewed", "--overwrite", "--quiet")
+        self.assertFalse((self.folder / "viewed/views").exists())
 
     def test_one_screen_first(self):
         self.opened()

@@ -54,7 +54,9 @@ void write_views(const ReportOptions& options) {
                 "kvsim view takes policies and budgets of your choice.");
   viewed.policies.resize(std::min(viewed.policies.size(), kMostViewed));
   const std::string folder = options.folder + "/views";
-  std::filesystem::create_directories(folder);
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) input_error("cannot be made: " + failed.message(), folder);
   for (const std::string& trace : options.views) {
     ResultOutput page(folder + '/' + std::filesystem::path(trace).stem().string() + ".html",
                       options.overwrite);

@@ -30,17 +30,20 @@ struct ViewOptions : ViewedRunOptions {
   bool overwrite = false, quiet = false;
 };
 
-/// What the viewed run asks: the workload's item, or what was recorded.
+/// The recorded prompt, and what answers it: what was recorded, or what the workload expects.
 capture::WorkloadItem asked_item(const ViewOptions& options, const ViewedRun& run,
                                  const analysis::Evaluation& model) {
+  capture::WorkloadItem asked = model.recorded(run.sequence(), run.view.trace).back();
+  if (options.workload.empty()) return asked;
   const std::string& item = run.sequence().source().header().capture.workload_item;
-  if (!options.workload.empty()) {
-    if (item.empty())
-      input_error("does not say which prompt of a workload it is", options.file,
-                  "Leave --workload out: the recorded answer is the right one then.");
-    return capture::read_workload_item(options.workload, item);
-  }
-  return model.recorded(run.sequence(), run.view.trace).back();
+  if (item.empty())
+    input_error("does not say which prompt of a workload it is", options.file,
+                "Leave --workload out: the recorded answer is the right one then.");
+  capture::WorkloadItem expected = capture::read_workload_item(options.workload, item);
+  asked.expect = expected.expect;
+  asked.answers = std::move(expected.answers);
+  asked.answer_ids.clear();
+  return asked;
 }
 
 /// The closed loop's rows: those of a file, or of running it now.
