@@ -314,4 +314,25 @@ void split_budgets(const trace::Sequence& sequence, const Request& request,
                 [](const EvictionGroup& eviction_group) { return eviction_group.cells.empty(); });
 }
 
+void run_once(const Request& request, std::size_t prompt, Plan& plan) {
+  const auto same = [&](std::size_t a, std::size_t b) {
+    // Whether a lane appends beside its budget depends on a budget larger than the prompt.
+    const auto given = [&](std::size_t cell) { return std::max(prompt, plan.cells[cell].budget_tokens); };
+    return request.cells[a].composition.params == request.cells[b].composition.params &&
+           plan.cells[a].lane_budget == plan.cells[b].lane_budget && given(a) == given(b);
+  };
+  for (EvictionGroup& eviction_group : plan.eviction_groups) {
+    std::vector<std::size_t> run;
+    for (const std::size_t cell : eviction_group.cells) {
+      const auto first = std::ranges::find_if(run, [&](std::size_t other) { return same(cell, other); });
+      if (first == run.end()) {
+        run.push_back(cell);
+      } else {
+        plan.cells[cell].same_as = *first;
+      }
+    }
+    eviction_group.cells = std::move(run);
+  }
+}
+
 }  // namespace kvsim::sim

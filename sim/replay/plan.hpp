@@ -45,6 +45,7 @@ struct Plan {
     std::size_t representation = kNone;    ///< its number in representation_groups; kNone: none
     std::size_t selection = kNone;         ///< its number in selection_groups; kNone: none
     std::vector<std::size_t> lane_budget;  ///< [n_layers * n_kv_heads]; empty when skipped
+    std::size_t same_as = kNone;           ///< of run_once(): the cell that runs for this one too
   };
   std::vector<CellPlan> cells;
   std::vector<EvictionGroup> eviction_groups;
@@ -88,5 +89,9 @@ Plan outline(const trace::Sequence& sequence, const Request& request);
 /// that never evicts gets `length`, the tokens that the run reaches.
 void split_budgets(const trace::Sequence& sequence, const Request& request,
                    const AllocationPass& allocation_pass, Plan& plan, std::size_t length);
+
+/// Takes out of the groups each cell whose composition and lane budgets an earlier one has, such as a second
+/// budget of a policy that drops nothing.
+void run_once(const Request& request, std::size_t prompt, Plan& plan);
 
 }  // namespace kvsim::sim

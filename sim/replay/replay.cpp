@@ -48,6 +48,7 @@ Outcome replay(const trace::Sequence& sequence, const Request& asked, Progress& 
   progress.total.store(work, std::memory_order_relaxed);
   allocation_pass.run(workers, progress);
   split_budgets(sequence, request, allocation_pass, plan, sequence.length());
+  run_once(request, sequence.prompt_length(), plan);
 
   Outcome outcome;
   outcome.prompt = sequence.prompt_length();
@@ -86,6 +87,14 @@ Outcome replay(const trace::Sequence& sequence, const Request& asked, Progress& 
       will_replay(sequence, request, plan, groups[soon]);
     replay_lane_group(sequence, request, plan, groups[i], outcome, curves, idle_lanes, progress);
   });
+  for (std::size_t cell = 0; cell < plan.cells.size(); ++cell) {
+    const std::size_t same = plan.cells[cell].same_as;
+    if (same == Plan::kNone) continue;
+    const std::uint64_t asked_tokens = outcome.cells[cell].budget_tokens;
+    outcome.cells[cell] = outcome.cells[same];
+    outcome.cells[cell].budget_tokens = asked_tokens;
+    idle_lanes[cell] = idle_lanes[same];
+  }
   for (std::size_t cell = 0; cell < plan.cells.size(); ++cell)
     idle[cell] = idle_of(request.cells[cell].composition, plan.cells[cell].idle, outcome.cells[cell],
                          idle_lanes[cell]);

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
+#include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/plan.hpp"
 #include "tests/support/every_eviction.hpp"
 #include "tests/support/random_trace.hpp"
@@ -204,6 +205,35 @@ TEST_CASE("decisions add up to the resident tokens of every step") {
       const bool appends = &cell == &outcome.cells[2];
       for (std::size_t step = 1; step <= 40; ++step) CHECK(held[step] == (appends ? 8 + step : 8));
     }
+  }
+}
+
+TEST_CASE("cells that cannot differ run once, and each gives what it gives alone") {
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 20, .decode = 12});
+  sim::Request request =
+      test::request_of({"full", "full+top_tokens(read=4)", "h2o"}, {"6", "9", "9", "150%"});
+  request.decisions = true;
+  const trace::Sequence sequence(trace);
+  sim::Plan plan = sim::outline(sequence, request);
+  sim::AllocationPass nothing_measured(sequence, request, plan);
+  sim::split_budgets(sequence, request, nothing_measured, plan, sequence.length());
+  sim::run_once(request, sequence.prompt_length(), plan);
+  constexpr std::size_t kNone = sim::Plan::kNone;
+  std::vector<std::size_t> same;
+  for (const sim::Plan::CellPlan& cell : plan.cells) same.push_back(cell.same_as);
+  // Three policies at each budget. The last lets full lanes hold what is generated within the budget.
+  CHECK(same == std::vector<std::size_t>{kNone, kNone, kNone, 0, 1, kNone, 0, 1, 5, kNone, kNone, kNone});
+  const sim::Outcome together = test::run(trace, request);
+  for (std::size_t cell = 0; cell < request.cells.size(); ++cell) {
+    sim::Request one = request;
+    one.cells = {request.cells[cell]};
+    const sim::CellOutcome alone = test::run(trace, one).cells[0];
+    CHECK(test::numbers(together.cells[cell]) == test::numbers(alone));
+    CHECK(together.cells[cell].budget_tokens == alone.budget_tokens);
+    CHECK(together.cells[cell].holding == alone.holding);
+    CHECK(together.cells[cell].resident_intervals.size() == alone.resident_intervals.size());
+    for (std::size_t lane = 0; lane < alone.lanes.size(); ++lane)
+      CHECK(together.cells[cell].lanes[lane].appends == alone.lanes[lane].appends);
   }
 }
 
