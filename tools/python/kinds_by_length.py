@@ -83,7 +83,7 @@ def answer(given, task, length, stem):
 def wilson(right, n):
     z, share = 1.959964, right / n
     middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return [100 * (middle + sign * half) / (1 + z * z / n) for sign in (-1, 1)]
+    return [abs(100 * (middle + sign * half) / (1 + z * z / n)) for sign in (-1, 1)]  # abs: 0 may come as -0
 
 
 def files(folder):
