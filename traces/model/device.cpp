@@ -25,6 +25,8 @@ Device parse_device(const std::string& text) {
 std::unique_ptr<ModelRun> open_model_run(const Device& device, const ModelConfig& config,
                                          const Weights& weights, const RunOptions& options) {
   if (device.kind == Device::Kind::cpu) return std::make_unique<cpu::CpuRun>(config, weights, options);
+  if (config.needs_processor())
+    usage_error("models of type " + config.model_type + " run on the processor only", "--device");
 #ifdef KVSIM_HAS_CUDA
   return cuda::open_cuda_run(device.index, config, weights, options);
 #else

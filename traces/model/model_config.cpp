@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <iterator>
 #include <limits>
@@ -122,6 +123,7 @@ constexpr std::string_view kHarmless[]{"_attn_implementation",
                                        "sliding_window",
                                        "use_sliding_window",
                                        "sliding_window_pattern",
+                                       "_sliding_window_pattern",
                                        "max_window_layers"};
 
 /// The same of fields that change what is computed, not what it takes.
@@ -186,9 +188,11 @@ void refuse_foreign_parts(const JsonObject& config, const std::set<std::string>&
 /// Refuses what kvsim knows the sizes of, but does not compute.
 void refuse_to_run(const JsonObject& config, const ModelConfig& model) {
   refuse_if_present(config, "quantization_config", "quantised checkpoints are not supported");
-  const std::string activation = config.text_or("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish")
-    input_error("activation " + in_quotes(activation) + " is not supported, only silu",
+  // Gemma's files say gelu, or another field says what is meant, and mean the approximation.
+  const char* known = model.gelu ? "gelu_pytorch_tanh" : "silu";
+  const std::string activation = config.text_or("hidden_act", known);
+  if (activation != known && activation != (model.gelu ? "gelu" : "swish"))
+    input_error("activation " + in_quotes(activation) + " is not supported, only " + known,
                 config.path("hidden_act"), kElsewhere);
   if (model.head_dim % 2 != 0) input_error("head_dim must be even for rotary embedding", config.where());
 }
@@ -292,14 +296,20 @@ void read_parts(const JsonObject& config, const Family& family, ModelConfig& mod
   if (known) model.qkv_bias = biased;
   if (family.attention_bias == Family::Biased::all) model.output_bias = biased;
   if (bias_flag(config, family, "mlp_bias", family.mlp_bias, false)) model.mlp_bias = true;
+  if (family.type == "qwen2_moe") model.qkv_bias = config.flag_or("qkv_bias", true);
   if (family.type == "glm4_moe") model.qk_norm = config.flag_or("use_qk_norm", false);
   if (family.type == "minimax_m2" && config.has("attn_type_list"))
     for (const json::value& type : config.array("attn_type_list"))
       if (type != 1)
         input_error("only layers of type 1, softmax attention, are supported", config.path("attn_type_list"));
-  if (family.experts.count != 0)
-    for (const char* further : {"num_nextn_predict_layers", "num_mtp_modules", "mtp_transformer_layers"})
+  if (family.memory == Family::Memory::delta)
+    model.gated_attention = config.flag_or("attn_output_gate", true);
+  if (family.experts.count != 0 || family.memory == Family::Memory::delta) {
+    (void)config.has("mtp_hybrid_override_pattern");
+    for (const char* further :
+         {"num_nextn_predict_layers", "num_mtp_modules", "mtp_transformer_layers", "mtp_num_hidden_layers"})
       if (config.integer_or(further, 0, kMaxLayers, 0) > 0) model.predicts_further = true;
+  }
   model.fused_projections = family.type == "phi3";
   if (config.has("tie_word_embeddings")) model.tied_embeddings = config.flag_or("tie_word_embeddings", false);
   model.tied_by_default = family.tied;
@@ -380,6 +390,23 @@ std::vector<std::int32_t> read_windows(const JsonObject& config, const Family& f
   return windows;
 }
 
+/// The factors of a family that has some.
+void read_factors(const JsonObject& config, ModelConfig& model) {
+  const auto factor = [&](const char* field) {
+    return static_cast<float>(config.number_or(field, 1e-6, 1e6, 1));
+  };
+  if (model.model_type == "gemma") model.embedding_scale = std::sqrt(static_cast<float>(model.hidden_size));
+  if (model.model_type == "granite") {
+    model.embedding_scale = factor("embedding_multiplier");
+    model.residual_scale = factor("residual_multiplier");
+    model.logit_divisor = factor("logits_scaling");
+    model.attention_scale = config.number_or("attention_multiplier", 1e-6, 1e6, 1);
+  }
+  // Its class has another default than the others.
+  if (model.model_type == "mixtral" && !config.has("rope_theta") && !config.has("rope_parameters"))
+    model.rope.theta = 1e6;
+}
+
 /// Reads one model: the file, or its text_config.
 ModelConfig read_model(JsonObject config, Purpose purpose) {
   std::set<std::string> asked;
@@ -402,6 +429,7 @@ ModelConfig read_model(JsonObject config, Purpose purpose) {
     refuse_to_run(config, model);
     model.norm_eps = config.number_or("rms_norm_eps", 0, 1, family.norm_eps);
     model.rope = read_rope(config, {model.model_type, model.head_dim, model.max_positions});
+    read_factors(config, model);
     model.eos = token_ids(config, "eos_token_id", model.vocab_size);
   }
   refuse_foreign_parts(config, asked, purpose);

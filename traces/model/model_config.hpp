@@ -37,11 +37,20 @@ struct ModelConfig : LayerParts {
   std::vector<LayerKind> kinds;   ///< from the first layer to the last
   bool predicts_further = false;  ///< the file has layers that predict further tokens, which are not read
   StoredWeights stored_weights;
-  RopeConfig rope;  ///< of models that kvsim runs
+  RopeConfig rope;                                ///< of models that kvsim runs, as what follows
+  float embedding_scale = 1, residual_scale = 1;  ///< factors on what is looked up, on what a half adds
+  float logit_divisor = 1;
+  double attention_scale = 0;  ///< factor on q.k; 0: 1/sqrt(head_dim)
   std::vector<std::int32_t>
       layer_window;  ///< [n_layers]; -1: full attention, else key j is seen by t iff t-W < j <= t
   std::vector<std::int32_t> eos;  ///< ids that end generation; may be empty
   std::string json;               ///< config.json verbatim, or gguf_config()
+
+  /// Whether the model has parts that only the processor computes so far.
+  bool needs_processor() const {
+    return experts.count > 0 || norms_behind || wide_qk_norm || gelu || embedding_scale != 1 ||
+           residual_scale != 1 || logit_divisor != 1 || attention_scale != 0;
+  }
 };
 
 /// Parses the text of a config.json of any of families(); of one with a text_config that one. Throws

@@ -15,6 +15,9 @@ struct LayerParts {
   bool qk_norm = false;          ///< a norm over each head of queries and of keys
   bool wide_qk_norm = false;     ///< that norm is over all heads at once (OLMo 2 and 3)
   bool gated_attention = false;  ///< beside each number of a query stands one that scales the output's
+  bool norms_behind = false;     ///< with two norms, they stand behind the halves (OLMo 2), else before them
+  bool norms_from_one = false;   ///< norms are stored as what is added to one (Gemma)
+  bool gelu = false;             ///< the gate passes GELU (tanh), else SiLU
   bool sinks = false;            ///< a logit of each query head in every row of attention (gpt-oss)
 };
 
@@ -30,6 +33,7 @@ struct Latent {
 struct Experts {
   std::uint32_t count = 0, used = 0, width = 0;
   std::uint64_t shared_width = 0;  ///< of what every token goes through beside them
+  bool normalised = false;         ///< the shares of those that are used add up to one
   bool shared_gate = false;        ///< a vector that scales what that gives
   bool corrected = false;          ///< a number of each expert is added to its score
   bool biased = false;             ///< router and experts have biases

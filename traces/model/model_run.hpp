@@ -1,7 +1,7 @@
 #pragma once
-/// A run of a Llama-family model: pre-norm decoder layers of grouped-query attention with rotary positions
-/// and SwiGLU, and a key-value cache that holds exactly the values that a trace stores. The interface is the
-/// same on every device (device.hpp).
+/// A run of a model of families(): decoder layers of grouped-query attention with rotary positions and a
+/// gated feed-forward or experts, and a key-value cache that holds exactly the values that a trace stores.
+/// The interface is the same on every device (device.hpp).
 #include <cstdint>
 #include <span>
 #include <vector>

@@ -71,7 +71,8 @@ trace::Model describe_model(const ModelConfig& config, const Weights& weights, c
   model.rotary_dim = config.rope.rotary_dim;
   model.hidden_size = config.hidden_size;
   model.vocab_size = config.vocab_size;
-  model.attn_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  model.attn_scale = config.attention_scale != 0 ? config.attention_scale
+                                                 : 1.0 / std::sqrt(static_cast<double>(config.head_dim));
   model.norm_eps = config.norm_eps;
   model.rope_theta = config.rope.theta;
   model.rope_type = config.rope.type;

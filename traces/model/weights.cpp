@@ -1,6 +1,7 @@
 #include "traces/model/weights.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <set>
 
@@ -98,8 +99,48 @@ void load_projections(Loader& loader, const ModelConfig& config, const std::stri
   weights.q = loader.linear(attention + "q_proj", q_size, hidden, config.qkv_bias);
   weights.k = loader.linear(attention + "k_proj", kv_size, hidden, config.qkv_bias);
   weights.v = loader.linear(attention + "v_proj", kv_size, hidden, config.qkv_bias);
-  weights.gate = loader.linear(mlp + "gate_proj", inner, hidden, config.mlp_bias);
-  weights.up = loader.linear(mlp + "up_proj", inner, hidden, config.mlp_bias);
+}
+
+GatedMlp load_mlp(Loader& loader, const ModelConfig& config, const std::string& mlp, std::uint64_t inner,
+                  const std::array<const char*, 3>& names = {"gate_proj", "up_proj", "down_proj"}) {
+  const std::uint64_t hidden = config.hidden_size;
+  return {loader.linear(mlp + names[0], inner, hidden, config.mlp_bias),
+          loader.linear(mlp + names[1], inner, hidden, config.mlp_bias),
+          loader.linear(mlp + names[2], hidden, inner, config.mlp_bias)};
+}
+
+ExpertWeights load_experts(Loader& loader, const ModelConfig& config, const std::string& layer) {
+  const Experts& experts = config.experts;
+  const bool mixtral = config.model_type == "mixtral";
+  const std::string mlp = layer + (mixtral ? "block_sparse_moe." : "mlp.");
+  ExpertWeights weights;
+  weights.router = loader.linear(mlp + "gate", experts.count, config.hidden_size, false);
+  for (std::uint32_t expert = 0; expert < experts.count; ++expert) {
+    const std::string name = mlp + "experts." + std::to_string(expert) + ".";
+    weights.experts.push_back(mixtral ? load_mlp(loader, config, name, experts.width, {"w1", "w3", "w2"})
+                                      : load_mlp(loader, config, name, experts.width));
+  }
+  if (experts.shared_width > 0) {
+    weights.shared = load_mlp(loader, config, mlp + "shared_expert.", experts.shared_width);
+    weights.shared_gate = loader.linear(mlp + "shared_expert_gate", 1, config.hidden_size, false);
+  }
+  return weights;
+}
+
+/// Whether the layer has experts.
+bool has_experts(const ModelConfig& config, std::uint64_t layer) {
+  std::uint64_t end = 0;
+  for (const LayerKind& kind : config.kinds)
+    if (layer < (end += kind.layers)) return kind.mlp == LayerKind::Mlp::experts;
+  return false;
+}
+
+std::vector<float> load_norm(Loader& loader, const ModelConfig& config, const std::string& name,
+                             std::uint64_t length) {
+  std::vector<float> norm = loader.vector(name + ".weight", length);
+  if (config.norms_from_one)
+    for (float& one : norm) one += 1;
+  return norm;
 }
 
 LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t index) {
@@ -107,16 +148,29 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t
   const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
   const std::uint64_t hidden = config.hidden_size, inner = config.intermediate_size;
   const std::uint64_t q_size = std::uint64_t{config.n_heads} * config.head_dim;
+  const std::uint64_t kv_size = std::uint64_t{config.n_kv_heads} * config.head_dim;
   LayerWeights weights;
-  weights.attention_norm = loader.vector(layer + "input_layernorm.weight", hidden);
-  weights.mlp_norm = loader.vector(layer + "post_attention_layernorm.weight", hidden);
+  const auto norm = [&](const char* name) { return load_norm(loader, config, layer + name, hidden); };
+  if (config.norms_behind) {
+    weights.attention_out_norm = norm("post_attention_layernorm");
+    weights.mlp_out_norm = norm("post_feedforward_layernorm");
+  } else {
+    weights.attention_norm = norm("input_layernorm");
+    weights.mlp_norm = norm("post_attention_layernorm");
+  }
   if (config.qk_norm) {
-    weights.q_norm = loader.vector(attention + "q_norm.weight", config.head_dim);
-    weights.k_norm = loader.vector(attention + "k_norm.weight", config.head_dim);
+    const bool wide = config.wide_qk_norm;
+    weights.q_norm = load_norm(loader, config, attention + "q_norm", wide ? q_size : config.head_dim);
+    weights.k_norm = load_norm(loader, config, attention + "k_norm", wide ? kv_size : config.head_dim);
   }
   load_projections(loader, config, layer, weights);
   weights.o = loader.linear(attention + "o_proj", hidden, q_size, config.output_bias);
-  weights.down = loader.linear(mlp + "down_proj", hidden, inner, config.mlp_bias);
+  if (has_experts(config, index))
+    weights.experts = std::make_shared<const ExpertWeights>(load_experts(loader, config, layer));
+  else if (config.fused_projections)
+    weights.down = loader.linear(mlp + "down_proj", hidden, inner, config.mlp_bias);
+  else
+    static_cast<GatedMlp&>(weights) = load_mlp(loader, config, mlp, inner);
   return weights;
 }
 
@@ -176,7 +230,7 @@ Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config) {
   weights.elem = weights.embedding.elem;
   for (std::uint32_t layer = 0; layer < config.n_layers; ++layer)
     weights.layers.push_back(load_layer(loader, config, layer));
-  weights.norm = loader.vector("model.norm.weight", config.hidden_size);
+  weights.norm = load_norm(loader, config, "model.norm", config.hidden_size);
   const bool has_head = checkpoint.has("lm_head.weight");
   weights.tied = !has_head || config.tied_embeddings.value_or(false);
   if (!has_head && config.tied_embeddings == false)

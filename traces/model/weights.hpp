@@ -1,8 +1,9 @@
 #pragma once
-/// The tensors of a Llama-family checkpoint, mapped from the file. Only norms and biases, a few vectors per
+/// The tensors of a checkpoint, mapped from the file. Only norms and biases, a few vectors per
 /// layer, are widened once, and quantised matrices packed.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,10 +30,24 @@ struct Linear {
   std::vector<float> transposed() const;
 };
 
-struct LayerWeights {
-  std::vector<float> attention_norm, mlp_norm;  ///< [hidden]
-  std::vector<float> q_norm, k_norm;            ///< [head_dim] or empty
-  Linear q, k, v, o, gate, up, down;
+struct GatedMlp {
+  Linear gate, up, down;
+};
+
+struct ExpertWeights {
+  Linear router;  ///< [experts, hidden]
+  std::vector<GatedMlp> experts;
+  std::optional<GatedMlp> shared;  ///< what all tokens go through
+  Linear shared_gate;              ///< [1, hidden]: a sigmoid of it scales what that gives
+};
+
+/// The MLP's matrices are empty where the layer has experts.
+struct LayerWeights : GatedMlp {
+  std::vector<float> attention_norm, mlp_norm;          ///< [hidden], or empty: none before
+  std::vector<float> attention_out_norm, mlp_out_norm;  ///< [hidden], or empty: none behind
+  std::vector<float> q_norm, k_norm;  ///< [head_dim], of all heads [heads * head_dim], or empty
+  Linear q, k, v, o;
+  std::shared_ptr<const ExpertWeights> experts{};
 };
 
 struct Weights {

@@ -24,13 +24,21 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (GemmaConfig, GemmaForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
+from transformers.models.gemma import modeling_gemma
+from transformers.models.granite import modeling_granite
 from transformers.models.llama import modeling_llama
 from transformers.models.mistral import modeling_mistral
+from transformers.models.mixtral import modeling_mixtral
+from transformers.models.olmo2 import modeling_olmo2
 from transformers.models.phi3 import modeling_phi3
 from transformers.models.qwen2 import modeling_qwen2
+from transformers.models.qwen2_moe import modeling_qwen2_moe
 from transformers.models.qwen3 import modeling_qwen3
+from transformers.models.qwen3_moe import modeling_qwen3_moe
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOKENS = 40
@@ -80,6 +88,20 @@ VARIANTS = {
                                                             partial_rotary_factor=0.75,
                                                             short_factor=[1.0, 1.25, 1.5],
                                                             long_factor=[1.5, 2.5, 4.0]))),
+    "gemma_scaled_embedding": (GemmaConfig, GemmaForCausalLM, torch.bfloat16, dict(tie_word_embeddings=True)),
+    "granite_multipliers": (GraniteConfig, GraniteForCausalLM, torch.bfloat16,
+                            dict(head_dim=None, tie_word_embeddings=True, embedding_multiplier=3.0, residual_multiplier=0.6,
+                                 attention_multiplier=0.2, logits_scaling=2.5)),
+    "mixtral_experts": (MixtralConfig, MixtralForCausalLM, torch.bfloat16,
+                        dict(tie_word_embeddings=True, num_local_experts=4, intermediate_size=16)),
+    "olmo2_norms_behind": (Olmo2Config, Olmo2ForCausalLM, torch.bfloat16, dict(head_dim=None, tie_word_embeddings=True)),
+    # A layer of experts and what all tokens share, behind one without.
+    "qwen2_moe_shared": (Qwen2MoeConfig, Qwen2MoeForCausalLM, torch.bfloat16,
+                         dict(head_dim=None, tie_word_embeddings=True, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=8,
+                              shared_expert_intermediate_size=24, decoder_sparse_step=2)),
+    "qwen3_moe_experts": (Qwen3MoeConfig, Qwen3MoeForCausalLM, torch.float16,
+                          dict(tie_word_embeddings=True, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=8,
+                               norm_topk_prob=True)),
 }
 
 
@@ -91,7 +113,7 @@ def randomise(model, seed, dtype):
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name:
-                parameter.copy_(1 + 0.2 * noise)
+                parameter.copy_((0 if model.config.model_type == "gemma" else 1) + 0.2 * noise)  # gemma adds the one
             elif name.endswith("bias"):
                 parameter.copy_(0.3 * noise)
             else:
@@ -109,7 +131,8 @@ def value_rows(config, output):
 def run(model, tokens):
     """All stages of one forward call, by name."""
     stages = {}
-    modules = (modeling_llama, modeling_mistral, modeling_phi3, modeling_qwen2, modeling_qwen3)
+    modules = (modeling_gemma, modeling_granite, modeling_llama, modeling_mistral, modeling_mixtral, modeling_olmo2, modeling_phi3,
+               modeling_qwen2, modeling_qwen2_moe, modeling_qwen3, modeling_qwen3_moe)
     originals = [module.apply_rotary_pos_emb for module in modules]
 
     def recording(original):

@@ -198,7 +198,8 @@ const MixedRow kMixed[]{
     {R"({"model_type":"qwen3_5_moe","vision_config":{"depth":27},"text_config":{"model_type":"qwen3_5_moe_text",
          "hidden_size":2048,"num_hidden_layers":40,"num_attention_heads":16,"num_key_value_heads":2,
          "head_dim":256,"moe_intermediate_size":512,"shared_expert_intermediate_size":512,"num_experts":256,
-         "num_experts_per_tok":8,"linear_num_value_heads":32,"mamba_ssm_dtype":"float32","vocab_size":248320}})",
+         "num_experts_per_tok":8,"linear_num_value_heads":32,"mamba_ssm_dtype":"float32","attn_output_gate":true,
+         "mtp_num_hidden_layers":1,"vocab_size":248320}})",
      34'660'610'688, 2'924'216'320, 10, 0, 0, 2 * 2 * 256, 30, state(32 * 128 * 128, 8192)},
     // 24 layers of Mamba 2 with 128 heads of 64 * 128, 4 of attention, 24 of MLPs without a gate.
     {R"({"model_type":"nemotron_h","hidden_size":4096,"intermediate_size":21504,"num_hidden_layers":52,

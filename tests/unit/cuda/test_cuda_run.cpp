@@ -48,7 +48,7 @@ struct Rows : RunObserver {
 }  // namespace
 
 TEST_CASE("float on the device agrees with the processor and with transformers") {
-  for (const std::string& variant : golden_variants()) {
+  for (const std::string& variant : device_variants()) {
     DYNAMIC_SECTION(variant) {
       const GoldenCheckpoint golden(variant);
       const Run device = run(golden, golden.tokens().size());
@@ -67,7 +67,7 @@ TEST_CASE("float on the device agrees with the processor and with transformers")
 }
 
 TEST_CASE("bf16 on the device stays within half again of transformers' own bf16 error") {
-  for (const std::string& variant : golden_variants()) {
+  for (const std::string& variant : device_variants()) {
     const GoldenCheckpoint golden(variant);
     const Run device = run(golden, golden.tokens().size(), Elem::bf16);
     for (const auto& [stage, values] : stages(golden, device)) {

@@ -47,12 +47,25 @@ struct GoldenCheckpoint {
   TensorMap golden;
 };
 
-inline const std::vector<std::string>& golden_variants() {
+/// Those that every device runs, and GGUF files describe.
+inline const std::vector<std::string>& device_variants() {
   static const std::vector<std::string> kVariants{
       "llama_untied_f32",  "llama_tied",          "llama_attention_bias", "llama_rope_llama3",
       "llama_rope_linear", "llama_rope_yarn",     "llama_sharded_f32",    "mistral_window",
       "phi3_window",       "phi3_partial_rotary", "phi3_longrope_short",  "phi3_longrope_long",
       "qwen2_late_window", "qwen2_mixed_windows", "qwen3_qk_norm",        "qwen3_untied_bias"};
+  return kVariants;
+}
+
+/// Those, and what runs on the processor only.
+inline const std::vector<std::string>& golden_variants() {
+  static const std::vector<std::string> kVariants = [] {
+    std::vector<std::string> variants = device_variants();
+    for (const char* variant : {"gemma_scaled_embedding", "granite_multipliers", "mixtral_experts",
+                                "olmo2_norms_behind", "qwen2_moe_shared", "qwen3_moe_experts"})
+      variants.emplace_back(variant);
+    return variants;
+  }();
   return kVariants;
 }
 

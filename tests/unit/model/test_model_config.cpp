@@ -131,7 +131,7 @@ TEST_CASE("sliding windows by family") {
 
 TEST_CASE("what kvsim does not compute is refused by name") {
   CHECK_THAT(problem("", {}, "gemma2"),
-             Contains("\"gemma2\"") && Contains("llama, mistral, phi3, qwen2, qwen3"));
+             Contains("\"gemma2\"") && Contains("llama, mistral, mixtral, olmo2, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe"));
   CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama?"));
   CHECK_THAT(problem("", {"model_type"}), Contains("missing \"model_type\""));
   CHECK_THAT(problem(R"("quantization_config":{"bits":4})"), Contains("quantised"));

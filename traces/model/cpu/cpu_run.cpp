@@ -14,6 +14,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/workers.hpp"
 #include "traces/model/cpu/kernels.hpp"
+#include "traces/model/cpu/layer_halves.hpp"
 #include "traces/model/cpu/linear_layer.hpp"
 #include "traces/model/cpu/tile_product.hpp"
 #include "traces/model/cpu/wide.hpp"
@@ -124,7 +125,8 @@ struct CpuRun::State {
   Clock::duration observer_time{};
 
   // Activations of the current pass. The residual stream is `hidden`; the others are scratch.
-  std::vector<float> hidden, normed, projected, q, k, v, attended, gate, up;
+  std::vector<float> hidden, normed, projected, q, k, v, attended;
+  FeedForwardSpace space;
 };
 
 void CpuRun::State::embed(std::span<const std::int32_t> tokens) {
@@ -133,7 +135,8 @@ void CpuRun::State::embed(std::span<const std::int32_t> tokens) {
   std::vector<float> scratch;
   for (std::uint64_t row = 0; row < n; ++row) {
     const float* from = weights.embedding.rows(static_cast<std::uint64_t>(tokens[row]), 1, scratch);
-    std::copy_n(from, width, hidden.data() + row * width);
+    std::transform(from, from + width, hidden.data() + row * width,
+                   [&](float x) { return config.embedding_scale * x; });
   }
 }
 
@@ -165,8 +168,7 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
                                     std::future<void>& showing, PassTiming& timing) {
   const LayerWeights& w = weights.layers[layer];
   const auto eps = static_cast<float>(config.norm_eps);
-  normed.resize(hidden.size());
-  rms_norm(workers, hidden.data(), n, w.attention_norm, eps, normed.data());
+  enter_half(workers, config, w.attention_norm, hidden, n, normed);
 
   projected.resize(n * (w.q.out + w.k.out + w.v.out));
   float *q_rows = projected.data(), *k_rows = q_rows + n * w.q.out, *v_rows = k_rows + n * w.k.out;
@@ -184,9 +186,24 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
   showing = std::async(n > 1 ? std::launch::async : std::launch::deferred,
                        [this, layer, &observer] { observer.on_tensors(layer, past, n, q, k, v); });
 
-  const AttentionInput input{
-      config.n_heads, config.n_kv_heads,  config.head_dim,      config.layer_window[layer], past,        n,
-      q.data(),       cache(keys, layer), cache(values, layer), options.capacity,           options.elem};
+  // The kernel multiplies by 1/sqrt(head_dim).
+  std::vector<float> scaled;
+  if (config.attention_scale != 0) {
+    const auto factor = static_cast<float>(config.attention_scale * std::sqrt(config.head_dim));
+    scaled = q;
+    for (float& one : scaled) one *= factor;
+  }
+  const AttentionInput input{config.n_heads,
+                             config.n_kv_heads,
+                             config.head_dim,
+                             config.layer_window[layer],
+                             past,
+                             n,
+                             scaled.empty() ? q.data() : scaled.data(),
+                             cache(keys, layer),
+                             cache(values, layer),
+                             options.capacity,
+                             options.elem};
   const std::uint64_t wanted = observer.first_attention_row();
   const std::uint64_t first_observed = wanted <= past ? 0 : std::min(n, wanted - past);
   if (first_observed < n) settle(showing);
@@ -204,17 +221,13 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
       static_cast<float>(nanoseconds(Clock::now() - start - (observer_time - observer_before))));
 
   apply_linear(workers, w.o, attended.data(), n, normed.data());
-  add_to(workers, hidden.data(), normed.data(), hidden.size());
+  leave_half(workers, config, w.attention_out_norm, normed, n, hidden);
 }
 
 void CpuRun::State::layer_mlp(const LayerWeights& w) {
-  rms_norm(workers, hidden.data(), n, w.mlp_norm, static_cast<float>(config.norm_eps), normed.data());
-  gate.resize(n * w.gate.out);
-  up.resize(n * w.up.out);
-  apply_linear(workers, {{&w.gate, gate.data()}, {&w.up, up.data()}}, normed.data(), n);
-  swiglu(workers, gate.data(), up.data(), gate.size());
-  apply_linear(workers, w.down, gate.data(), n, normed.data());
-  add_to(workers, hidden.data(), normed.data(), hidden.size());
+  enter_half(workers, config, w.mlp_norm, hidden, n, normed);
+  feed_forward(workers, config, w, false, n, normed, space);
+  leave_half(workers, config, w.mlp_out_norm, normed, n, hidden);
 }
 
 CpuRun::CpuRun(const ModelConfig& config, const Weights& weights, const RunOptions& options)
@@ -295,6 +308,8 @@ std::vector<float> CpuRun::logits(std::uint64_t rows) {
   rms_norm(s.workers, s.hidden.data() + (s.n - rows) * width, rows, s.weights.norm,
            static_cast<float>(s.config.norm_eps), normed.data());
   apply_linear(s.workers, s.weights.head, normed.data(), rows, out.data());
+  if (s.config.logit_divisor != 1)
+    for (float& logit : out) logit /= s.config.logit_divisor;
   return out;
 }
 

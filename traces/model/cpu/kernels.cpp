@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "traces/model/cpu/wide.hpp"
 
@@ -30,8 +31,12 @@ float mean_square(const float* x, std::size_t n) {
   return sum / static_cast<float>(n);
 }
 
+float inverse_norm(const float* x, std::size_t n, float eps) {
+  return 1.0F / std::sqrt(mean_square(x, n) + eps);
+}
+
 void normalise(const float* x, std::span<const float> weight, float eps, float* y) {
-  const float inverse = 1.0F / std::sqrt(mean_square(x, weight.size()) + eps);
+  const float inverse = inverse_norm(x, weight.size(), eps);
   for (std::size_t i = 0; i < weight.size(); ++i) y[i] = weight[i] * (x[i] * inverse);
 }
 
@@ -71,6 +76,16 @@ void swiglu(Workers& workers, float* gate, const float* up, std::uint64_t n) {
   });
 }
 
+void geglu(Workers& workers, float* gate, const float* up, std::uint64_t n) {
+  const float slope = std::sqrt(2 / std::numbers::pi_v<float>);
+  in_runs(workers, n, kElementsPerTask, [&](std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t i = first; i < first + count; ++i) {
+      const float x = gate[i];
+      gate[i] = 0.5F * x * (1 + std::tanh(slope * (x + 0.044715F * x * x * x))) * up[i];
+    }
+  });
+}
+
 void add_to(Workers& workers, float* x, const float* y, std::uint64_t n) {
   in_runs(workers, n, kElementsPerTask, [&](std::uint64_t first, std::uint64_t count) {
     for (std::uint64_t i = first; i < first + count; ++i) x[i] += y[i];
@@ -82,11 +97,17 @@ void split_heads(Workers& workers, const HeadTransform& transform, const float* 
   const std::uint64_t dim = transform.dim;
   in_runs(workers, n, kTokensPerTask, [&](std::uint64_t first, std::uint64_t count) {
     for (std::uint64_t row = first; row < first + count; ++row) {
+      const std::uint64_t all = transform.heads * dim;
+      const bool wide = transform.norm.size() > dim;
+      const float inverse = wide ? inverse_norm(x + row * all, all, transform.eps) : 1;
       for (std::uint64_t head = 0; head < transform.heads; ++head) {
         const float* from = x + (row * transform.heads + head) * dim;
         float* to = y + (head * n + row) * dim;
         if (transform.norm.empty()) {
           std::copy_n(from, dim, to);
+        } else if (wide) {
+          for (std::uint64_t i = 0; i < dim; ++i)
+            to[i] = transform.norm[head * dim + i] * (from[i] * inverse);
         } else {
           normalise(from, transform.norm, transform.eps, to);
         }

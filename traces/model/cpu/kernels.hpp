@@ -20,13 +20,16 @@ void rms_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const
 /// gate [n] = silu(gate) * up, silu(x) = x / (1 + exp(-x)).
 void swiglu(Workers& workers, float* gate, const float* up, std::uint64_t n);
 
+/// The same with GELU as its tanh approximates it: x / 2 * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+void geglu(Workers& workers, float* gate, const float* up, std::uint64_t n);
+
 /// x += y.
 void add_to(Workers& workers, float* x, const float* y, std::uint64_t n);
 
 /// The steps that turn a projection into the queries, keys or values of attention, in this order.
 struct HeadTransform {
   std::uint32_t heads = 0, dim = 0;
-  std::span<const float> norm;  ///< RMSNorm over each head; empty: none
+  std::span<const float> norm;  ///< RMSNorm over each head, or with heads * dim weights over all; empty: none
   float eps = 0;
   const RopeTable* rope = nullptr;  ///< half-split rotation; null: none
   Elem elem = Elem::f32;            ///< rounding to this type

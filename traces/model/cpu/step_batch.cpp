@@ -38,12 +38,14 @@ void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const L
   hidden_.resize(n_ * width);
   normed_.resize(n_ * width);
   std::vector<float> scratch;
-  for (std::size_t row = 0; row < n_; ++row)
-    std::copy_n(weights_.embedding.rows(static_cast<std::uint64_t>(rows[row].token), 1, scratch), width,
-                hidden_.data() + row * width);
+  for (std::size_t row = 0; row < n_; ++row) {
+    const float* from = weights_.embedding.rows(static_cast<std::uint64_t>(rows[row].token), 1, scratch);
+    std::transform(from, from + width, hidden_.data() + row * width,
+                   [&](float x) { return config_.embedding_scale * x; });
+  }
   for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& w = weights_.layers[layer];
-    rms_norm(workers_, hidden_.data(), n_, w.attention_norm, eps, normed_.data());
+    enter_half(workers_, config_, w.attention_norm, hidden_, n_, normed_);
     const auto project = [&](const Linear& linear, const HeadTransform& transform, std::vector<float>& out) {
       projected_.resize(n_ * linear.out);
       out.resize(n_ * linear.out);
@@ -56,17 +58,11 @@ void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const L
     attended_.resize(n_ * w.o.in);
     attend(layer, {q_, k_, v_, n_, config_.head_dim}, attended_);
     apply_linear_alike(workers_, w.o, attended_.data(), n_, normed_.data());
-    add_to(workers_, hidden_.data(), normed_.data(), hidden_.size());
+    leave_half(workers_, config_, w.attention_out_norm, normed_, n_, hidden_);
 
-    rms_norm(workers_, hidden_.data(), n_, w.mlp_norm, eps, normed_.data());
-    gate_.resize(n_ * w.gate.out);
-    up_.resize(n_ * w.up.out);
-    apply_linear_alike(workers_, w.gate, normed_.data(), n_, gate_.data());
-    apply_linear_alike(workers_, w.up, normed_.data(), n_, up_.data());
-    for (std::size_t row = 0; row < n_; ++row)
-      swiglu(workers_, gate_.data() + row * w.gate.out, up_.data() + row * w.gate.out, w.gate.out);
-    apply_linear_alike(workers_, w.down, gate_.data(), n_, normed_.data());
-    add_to(workers_, hidden_.data(), normed_.data(), hidden_.size());
+    enter_half(workers_, config_, w.mlp_norm, hidden_, n_, normed_);
+    feed_forward(workers_, config_, w, true, n_, normed_, space_);
+    leave_half(workers_, config_, w.mlp_out_norm, normed_, n_, hidden_);
     if (output) output(layer, hidden_);
   }
 }
@@ -79,6 +75,8 @@ std::vector<float> StepBatch::logits(std::span<const std::size_t> rows) {
   rms_norm(workers_, hidden.data(), rows.size(), weights_.norm, static_cast<float>(config_.norm_eps),
            normed_.data());
   apply_linear_alike(workers_, weights_.head, normed_.data(), rows.size(), out.data());
+  if (config_.logit_divisor != 1)
+    for (float& logit : out) logit /= config_.logit_divisor;
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include "sim/base/elements.hpp"
 #include "sim/base/matrix_view.hpp"
 #include "sim/base/workers.hpp"
+#include "traces/model/cpu/layer_halves.hpp"
 #include "traces/model/weights.hpp"
 
 namespace kvsim::model::cpu {
@@ -70,7 +71,8 @@ class StepBatch {
   Workers& workers_;
   std::vector<float> frequencies_;
   std::size_t n_ = 0;  // rows of the latest batch
-  std::vector<float> hidden_, normed_, projected_, q_, k_, v_, attended_, gate_, up_;
+  std::vector<float> hidden_, normed_, projected_, q_, k_, v_, attended_;
+  FeedForwardSpace space_;
 };
 
 }  // namespace kvsim::model::cpu

@@ -1,0 +1,30 @@
+#pragma once
+/// The halves of a layer, attention and feed-forward, as families have them: where their norms stand, what is
+/// added to the residual stream, experts.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/base/workers.hpp"
+#include "traces/model/weights.hpp"
+
+namespace kvsim::model::cpu {
+
+/// x [n, hidden] = the residual stream, with a norm before the half if there is one.
+void enter_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
+                const std::vector<float>& hidden, std::uint64_t n, std::vector<float>& x);
+/// Adds x [n, hidden] to the residual stream: with a norm behind the half if there is one, times
+/// config.residual_scale. Overwrites x.
+void leave_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
+                std::vector<float>& x, std::uint64_t n, std::vector<float>& hidden);
+
+/// Arrays of a feed-forward, which keep their memory between calls.
+struct FeedForwardSpace {
+  std::vector<float> gate, up, rows, out, scores;
+};
+/// x [n, hidden] = the layer's feed-forward of x. An expert computes the tokens that are routed to it and no
+/// others; a token's sum is in the order of the experts' numbers. `alike`: products are apply_linear_alike's.
+void feed_forward(Workers& workers, const ModelConfig& config, const LayerWeights& layer, bool alike,
+                  std::uint64_t n, std::vector<float>& x, FeedForwardSpace& space);
+
+}  // namespace kvsim::model::cpu
