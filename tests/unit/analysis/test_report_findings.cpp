@@ -83,6 +83,31 @@ TEST_CASE("Policies that end with more than the budget are told by how much") {
   CHECK(beyond_budget({}).empty());
 }
 
+TEST_CASE(
+    "Who holds over a quarter more than its budget is ranked apart, at that budget, by the mean of its "
+    "rows") {
+  SmallStudy study;
+  study.duel("a", 0.05, "b", 0.2, -0.2, -0.1, 6);
+  study.budget = "25%";
+  study.duel("a", 0.05, "b", 0.2, -0.2, -0.1, 6);
+  const auto first_with = [&](std::uint64_t held, const std::string& cut) {
+    // Of another prompt it holds just the budget: 150 and 100 of 100 are 1.25 of it.
+    const Records answers{
+        {{"cut"}, {"params"}, {"budget"}, {"budget_tokens"}, {"kept_tokens"}},
+        {{cut, std::string("a"), std::string("10%"), std::uint64_t{100}, held},
+         {cut, std::string("a"), std::string("10%"), std::uint64_t{100}, std::uint64_t{100}},
+         {cut, std::string("a"), std::string("25%"), std::uint64_t{250}, std::uint64_t{250}},
+         {cut, std::string("b"), std::string("10%"), Value(), Value()}}};
+    const Evidence evidence(study.cut, study.tables.means, study.tables.differences, study.tables.ranks,
+                            study.results, answers);
+    CHECK(contest(evidence, {study.metric, "all", "25%"}, metric(study.metric)).size() == 2);
+    return contest(evidence, {study.metric, "all", "10%"}, metric(study.metric)).front().policy;
+  };
+  CHECK(first_with(150, "prompt") == "a");
+  CHECK(first_with(151, "prompt") == "b");
+  CHECK(first_with(500, "question") == "a");
+}
+
 TEST_CASE("Policies with the same results are named together") {
   std::vector<Row> rows;
   for (const char* policy : {"a", "b", "c"}) {
