@@ -123,7 +123,7 @@ const std::vector<ColumnInfo>& winners_columns() {
       {"cut", "", "where the prompt ends for policies"},
       {"metric", "", "by which it is best: right answers, or a column of the results"},
       {"budget", "", "budget, as given"},
-      {"policy", "", "the best over all traces"},
+      {"policy", "", "the best over all traces of those that keep the budget"},
       {"params", "", "composition with every effective parameter"},
       {"traces", "traces", "that are averaged"},
       {"mean", "of the metric", "over traces"},
