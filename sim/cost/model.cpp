@@ -12,13 +12,13 @@
 #include "sim/base/suggest.hpp"
 #include "sim/cost/catalogue_files.hpp"
 #include "sim/cost/checked.hpp"
+#include "traces/model/config_text.hpp"
 #include "traces/model/gguf_model.hpp"
 
 namespace kvsim::cost {
 namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = 1ULL << 20;
-constexpr std::size_t kMaxConfigValues = 100'000;
 constexpr const char* kParameters = "the model's parameters";
 
 /// Returns the parameters of one norm.
@@ -317,7 +317,7 @@ Model model_of(const model::ModelConfig& config, const std::string& name) {
 }
 
 Model parse_model(std::string_view json, const std::string& where) {
-  const boost::json::value document = parse_strict_json(json, where, kMaxConfigValues);
+  const boost::json::value document = model::parse_config_text(json, where);
   const JsonObject file(document, where);
   Model model =
       model_of(model::read_model_config(std::string(json), where), file.text_or("kvsim_name", where));

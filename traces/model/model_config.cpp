@@ -16,6 +16,7 @@
 #include "sim/base/read_file.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
+#include "traces/model/config_text.hpp"
 #include "traces/model/gguf_model.hpp"
 #include "traces/model/model_layers.hpp"
 
@@ -25,7 +26,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::uint64_t kMaxConfigBytes = 1ULL << 20;
-constexpr std::size_t kMaxConfigValues = 100'000;
 constexpr std::uint64_t kMaxLayers = 1024, kMaxHeads = 1024, kMaxHeadDim = 1024;
 constexpr std::uint64_t kMaxWidth = 1ULL << 20, kMaxVocab = 1ULL << 22;
 
@@ -437,7 +437,7 @@ ModelConfig read_model(JsonObject config, Purpose purpose) {
 }
 
 ModelConfig read(const std::string& text, const std::string& path, Purpose purpose) {
-  const json::value document = parse_strict_json(text, path, kMaxConfigValues);
+  const json::value document = parse_config_text(text, path);
   const JsonObject config(document, path);
   ModelConfig model;
   if (purpose == Purpose::sizes && config.has("text_config")) {
@@ -481,7 +481,7 @@ ModelConfig load_model_config(const std::string& model_path) {
   const std::string generation = model_path + "/generation_config.json";
   if (::access(generation.c_str(), F_OK) == 0) {
     const json::value document =
-        parse_strict_json(read_regular_file(generation, kMaxConfigBytes), generation, kMaxConfigValues);
+        parse_config_text(read_regular_file(generation, kMaxConfigBytes), generation);
     const std::vector<std::int32_t> eos =
         token_ids(JsonObject(document, generation), "eos_token_id", model.vocab_size);
     if (!eos.empty()) model.eos = eos;

@@ -206,7 +206,7 @@ const MixedRow kMixed[]{
          "hybrid_override_pattern":"M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
          "num_attention_heads":32,"num_key_value_heads":8,"attention_head_dim":128,"mamba_num_heads":128,
          "mamba_head_dim":64,"ssm_state_size":128,"n_groups":8,"conv_kernel":4,"expand":2,"chunk_size":128,
-         "use_conv_bias":true,"mamba_hidden_act":"silu","mlp_hidden_act":"relu2","vocab_size":131072,
+         "use_conv_bias":true,"time_step_limit":[0.0,Infinity],"mamba_hidden_act":"silu","mlp_hidden_act":"relu2","vocab_size":131072,
          "max_position_embeddings":8192,"tie_word_embeddings":false})",
      8'100'852'736, 7'562'330'112, 4, 0, 0, 2 * 8 * 128, 24, state(128 * 64 * 128, 8192 + 2 * 8 * 128)},
     {"nemotron-3-nano-30b-a3b", 31'577'940'288, 3'218'890'752, 6, 0, 0, 2 * 2 * 128, 23,
@@ -351,6 +351,10 @@ TEST_CASE("fields that change what a model takes are refused by name", "[cost][m
     CHECK(refusal(sample("llama", field)) == "accepted");
   for (const char* field : {R"("num_experts":null)", R"("num_experts":0)", R"("attn_layers":[])"})
     CHECK(refusal(sample("llama", field)) == "accepted");
+  // Python writes this word; within a text it is one.
+  CHECK(refusal(sample("llama", R"("a":[-Infinity,Infinity],"b":"\"Infinity")")) == "accepted");
+  CHECK_THAT(refusal(sample("llama", R"("a":Infinit)")), Contains("not valid JSON"));
+  CHECK_THAT(refusal(sample("llama", R"("rope_theta":1,"head_dim":Infinity)")), Contains("head_dim"));
   CHECK_THAT(refusal(sample("llama", R"("sliding_window":128)")), Contains("sliding_window"));
   CHECK(refusal(sample("llama", R"("sliding_window":128,"use_sliding_window":false)")) == "accepted");
 }
