@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "sim/base/rng.hpp"
+#include "tests/bench/model_setup.hpp"
 #include "tests/bench/paired.hpp"
 #include "traces/capture/capture.hpp"
 #include "traces/model/cpu/cpu_run.hpp"
@@ -25,30 +26,6 @@ using namespace kvsim::capture;
 namespace {
 
 using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-
-struct Setup {
-  int pairs = 7;
-  std::string model = KVSIM_SOURCE_DIR "/traces/sample/model";
-  std::uint64_t tokens = 1984;
-  unsigned threads = std::thread::hardware_concurrency();
-};
-
-Setup parse(int argc, char** argv) {
-  Setup setup;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--model" && i + 1 < argc) {
-      setup.model = argv[++i];
-    } else if (word == "--tokens" && i + 1 < argc) {
-      setup.tokens = std::strtoull(argv[++i], nullptr, 10);
-    } else if (word == "--threads" && i + 1 < argc) {
-      setup.threads = static_cast<unsigned>(std::atoi(argv[++i]));
-    } else {
-      setup.pairs = std::atoi(argv[i]);
-    }
-  }
-  return setup;
-}
 
 /// The products of one pass and nothing between them: float operands in memory, each thread with a share of
 /// the rows.
@@ -133,8 +110,8 @@ void prefill(model::cpu::CpuRun& run, std::span<const std::int32_t> tokens, std:
 }
 
 /// Does what run_capture does from opening the checkpoint on, except for the trace.
-void run_without_trace(const Setup& setup, const std::vector<std::int32_t>& tokens, std::uint64_t steps,
-                       std::uint64_t chunk, Elem elem) {
+void run_without_trace(const bench::ModelSetup& setup, const std::vector<std::int32_t>& tokens,
+                       std::uint64_t steps, std::uint64_t chunk, Elem elem) {
   const model::ModelConfig config = model::load_model_config(setup.model);
   const model::Checkpoint checkpoint(setup.model);
   const model::Weights weights = model::load_weights(checkpoint, config);
@@ -153,7 +130,8 @@ void run_without_trace(const Setup& setup, const std::vector<std::int32_t>& toke
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Setup setup = parse(argc, argv);
+  const bench::ModelSetup setup = bench::parse(
+      argc, argv, {7, KVSIM_SOURCE_DIR "/traces/sample/model", 1984, std::thread::hardware_concurrency()});
   const model::ModelConfig config = model::load_model_config(setup.model);
   const model::Checkpoint checkpoint(setup.model);
   const model::Weights weights = model::load_weights(checkpoint, config);

@@ -2,7 +2,7 @@
 // SmolLM2-135M (30 layers of 9 query and 3 KV heads of 64) after 4,000 tokens. With a model, whole steps of
 // it after N random tokens, too.
 //
-//   bench_decode [PAIRS] [--model PATH] [--tokens N] [--threads T]
+//   bench_decode [PAIRS] [--model PATH] [--tokens N] [--threads T]    (T: 1 and 2, unless it is given)
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -11,6 +11,7 @@
 
 #include "sim/base/half.hpp"
 #include "sim/base/rng.hpp"
+#include "tests/bench/model_setup.hpp"
 #include "tests/bench/paired.hpp"
 #include "traces/model/cpu/cpu_run.hpp"
 #include "traces/model/cpu/kernels.hpp"
@@ -22,30 +23,6 @@ namespace cpu = model::cpu;
 namespace {
 
 constexpr std::uint32_t kLayers = 30, kHeads = 9, kKvHeads = 3, kDim = 64;
-
-struct Setup {
-  int pairs = 7;
-  std::string model;
-  std::uint64_t tokens = 4000;
-  unsigned threads = 0;  // 1 and 2
-};
-
-Setup parse(int argc, char** argv) {
-  Setup setup;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--model" && i + 1 < argc) {
-      setup.model = argv[++i];
-    } else if (word == "--tokens" && i + 1 < argc) {
-      setup.tokens = std::strtoull(argv[++i], nullptr, 10);
-    } else if (word == "--threads" && i + 1 < argc) {
-      setup.threads = static_cast<unsigned>(std::atoi(argv[++i]));
-    } else {
-      setup.pairs = std::atoi(argv[i]);
-    }
-  }
-  return setup;
-}
 
 std::vector<float> normals(std::size_t count, std::uint64_t seed) {
   std::vector<float> out(count);
@@ -99,7 +76,7 @@ class Caches {
 };
 
 /// Seconds of a step after `tokens` random ones, and of all threads' processors.
-void report_steps(const Setup& setup, Elem elem, unsigned threads) {
+void report_steps(const bench::ModelSetup& setup, Elem elem, unsigned threads) {
   constexpr int kSteps = 32;
   const model::ModelConfig config = model::load_model_config(setup.model);
   const model::Checkpoint checkpoint(setup.model);
@@ -131,7 +108,7 @@ void report_steps(const Setup& setup, Elem elem, unsigned threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Setup setup = parse(argc, argv);
+  const bench::ModelSetup setup = bench::parse(argc, argv, {.tokens = 4000});
   for (const auto& [elem, name] : {std::pair{Elem::f32, "f32"}, {Elem::f16, "f16"}, {Elem::bf16, "bf16"}}) {
     Caches caches(setup.tokens, elem);
     Workers one(1), two(2);
