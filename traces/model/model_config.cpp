@@ -247,7 +247,11 @@ std::uint32_t named(const JsonObject& config, std::initializer_list<const char*>
 }
 
 void read_shape(const JsonObject& config, const Family& family, ModelConfig& model) {
-  model.n_layers = named(config, {"num_hidden_layers", "n_layer"}, kMaxLayers);
+  // Nemotron-H, as transformers 5 saves it, says only what each layer is.
+  const bool listed = family.memory == Family::Memory::nemotron && config.has("layers_block_type");
+  model.n_layers =
+      named(config, {"num_hidden_layers", "n_layer"}, kMaxLayers,
+            listed ? std::min<std::uint64_t>(kMaxLayers, config.array("layers_block_type").size()) : 0);
   model.hidden_size = named(config, {"hidden_size", "n_embd"}, kMaxWidth);
   // A class all of whose layers have experts of a width of their own does without it.
   const bool no_mlp = family.experts.width != 0 && family.sparse == Family::Sparse::all &&
@@ -305,7 +309,8 @@ void read_parts(const JsonObject& config, const Family& family, ModelConfig& mod
   if (family.memory == Family::Memory::delta)
     model.gated_attention = config.flag_or("attn_output_gate", true);
   if (family.experts.count != 0 || family.memory == Family::Memory::delta) {
-    (void)config.has("mtp_hybrid_override_pattern");
+    for (const char* kinds : {"mtp_hybrid_override_pattern", "mtp_layers_block_type"})
+      (void)config.has(kinds);
     for (const char* further :
          {"num_nextn_predict_layers", "num_mtp_modules", "mtp_transformer_layers", "mtp_num_hidden_layers"})
       if (config.integer_or(further, 0, kMaxLayers, 0) > 0) model.predicts_further = true;

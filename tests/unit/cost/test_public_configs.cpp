@@ -296,6 +296,25 @@ TEST_CASE("experts, latents and states of public configurations are exact by for
   CHECK(full_cache_bytes(find_model("deepseek-v3"), Layout{}, 1, 1) == 70'272);
 }
 
+TEST_CASE("Nemotron-H is the same by letters and by names", "[cost][model]") {
+  const auto read = [](const std::string& layers) {
+    return parse_model(
+        R"({"model_type":"nemotron_h","hidden_size":64,"intermediate_size":96,"mamba_num_heads":4,
+                           "num_attention_heads":4,"num_key_value_heads":2,"vocab_size":100,)" +
+            layers + "}",
+        "config.json");
+  };
+  const Model letters = read(R"("num_hidden_layers":4,"hybrid_override_pattern":"ME*-")");
+  const Model names = read(R"("layers_block_type":["linear_attention","moe","full_attention","mlp"],
+                                "mtp_layers_block_type":["full_attention","moe"])");
+  CHECK(names.layers == 4);
+  CHECK(names.parameters() == letters.parameters());
+  CHECK(names.cached_layers() == 1);
+  CHECK(names.remembering_layers() == 1);
+  CHECK_THROWS_WITH(read(R"("num_hidden_layers":5,"hybrid_override_pattern":"ME*-")"), Contains("4 letters"));
+  CHECK_THROWS_WITH(read(R"("num_hidden_layers":1,"hybrid_override_pattern":"X")"), Contains("\"X\""));
+}
+
 TEST_CASE("public configurations of what is not priced are refused by name", "[cost][model]") {
   for (const auto& [json, word] : kRefused) {
     CAPTURE(json);
