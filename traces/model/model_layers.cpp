@@ -52,6 +52,10 @@ void read_experts(const JsonObject& config, const Family& family, ModelConfig& m
   else
     experts.used = experts.used == 0 ? static_cast<std::uint32_t>(config.integer(kUsed, 1, experts.count))
                                      : small_number(config, kUsed, experts.count, experts.used);
+  // Jamba with one expert has dense layers.
+  if (experts.used > experts.count && family.sparse != Family::Sparse::periodic)
+    input_error(std::to_string(experts.used) + " of " + std::to_string(experts.count) + " experts are used",
+                config.path(kUsed));
   experts.width = experts.width == 0
                       ? model.intermediate_size
                       : small_number(config, "moe_intermediate_size", kMostWidth, experts.width);

@@ -370,6 +370,10 @@ TEST_CASE("fields that change what a model takes are refused by name", "[cost][m
     CHECK(refusal(sample("llama", field)) == "accepted");
   for (const char* field : {R"("num_experts":null)", R"("num_experts":0)", R"("attn_layers":[])"})
     CHECK(refusal(sample("llama", field)) == "accepted");
+  CHECK_THAT(refusal(sample("mixtral", R"("num_local_experts":1)")), Contains("2 of 1 experts"));
+  CHECK_THAT(refusal(sample("mixtral", R"("num_experts_per_tok":9)")), Contains("num_experts_per_tok"));
+  CHECK(refusal(sample("jamba", R"("num_experts":1,"attn_layer_period":2,"attn_layer_offset":1)")) ==
+        "accepted");
   // Python writes this word; within a text it is one.
   CHECK(refusal(sample("llama", R"("a":[-Infinity,Infinity],"b":"\"Infinity")")) == "accepted");
   CHECK_THAT(refusal(sample("llama", R"("a":Infinit)")), Contains("not valid JSON"));
