@@ -44,6 +44,12 @@ std::vector<Figure> ranking_loss(const Records& table) {
   return {figure};
 }
 
+/// The policy whose colour a ranking has.
+std::string policy_that_ranks(const std::string& ranking) {
+  if (ranking == "hash") return "hashevict";
+  return ranking == "recency" ? "window" : ranking;
+}
+
 /// Attention lost against the share of positions dropped, from a table ranking, dropped, loss, loss_ideal.
 Chart loss_chart(const Records& means, bool shares) {
   constexpr std::size_t kMostCurves = 8;  // rankings with a colour of their own
@@ -57,7 +63,7 @@ Chart loss_chart(const Records& means, bool shares) {
     Series& series = series_named(chart, text(row[ranking]));
     if (chart.series.size() > known) {
       series.weight = known < kMostCurves ? Weight::plain : Weight::faint;
-      series.colour = static_cast<int>(known);
+      series.policy = policy_that_ranks(series.label);
     }
     const auto x = number(row[dropped]), y = number(row[loss]), least = number(row[ideal]);
     if (x && y) series.points.push_back({*x, *y});
