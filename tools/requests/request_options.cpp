@@ -27,8 +27,8 @@ void add_request_options(Command command, RequestOptions& options) {
   add(command.add_option("--from", options.from, "Format of the trace (default: as its first line looks)"))
       .type_name(request_format_names());
   add(command.add_option("--fields", options.fields,
-                         "With --from csv or jsonl: names of columns, such as "
-                         "time=arrived,prompt=input,output=generated,session=user"))
+                         "With --from csv or jsonl: what it calls time, prompt, output and session: "
+                         "time=arrived,prompt=input"))
       .type_name("LIST");
   add(command.add_option("--tokenizer", options.tokenizer,
                          "With --from jsonl: the model whose tokens the texts become"))
