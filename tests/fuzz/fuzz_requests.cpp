@@ -46,6 +46,12 @@ std::string written(const RequestTrace& trace, requests::WrittenFormat format) {
 void read(std::string_view input) {
   static const InputOnDisk kFile(".requests"), kAgain(".again.jsonl");
   const std::string& path = kFile.write(input);
+  for (const char* own : {"csv", "jsonl"}) {  // which no first line tells
+    requests::ReadOptions options;
+    options.format = own;
+    accepts([&] { require_sound(requests::read_requests(path, options)); },
+            {ErrorKind::input, ErrorKind::usage});
+  }
   const RequestTrace trace = requests::read_requests(path);
   require_sound(trace);
   const requests::RequestCheck check = requests::check_requests(path, {}, 3);

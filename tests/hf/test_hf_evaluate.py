@@ -70,7 +70,9 @@ class AgainstTheNativeLoop(unittest.TestCase):
             plain = [{"id": "plain", "tokens": 4, "prompt": "Once upon a time", "spans": [], "answers": []}]
             kvsim.hf.evaluate(self.model, self.tokenizer, plain, "h2o", 2, cut="question")
         with self.assertRaisesRegex(kvsim.Error, "workload.jsonl line 1"):
-            kvsim.hf.evaluate(self.model, self.tokenizer, [{"prompt": "Once upon a time"}], "h2o", 0.5)
+            kvsim.hf.evaluate(self.model, self.tokenizer, [{"body": "Once upon a time"}], "h2o", 0.5)
+        with self.assertRaisesRegex(kvsim.UsageError, "apply_chat_template"):
+            kvsim.hf.evaluate(self.model, self.tokenizer, [{"messages": [{"role": "user", "content": "Who?"}]}], "h2o", 0.5)
 
 
 if __name__ == "__main__":
