@@ -182,7 +182,7 @@ bool is_graded(std::string_view dataset) {
 
 WorkloadItem named_item(const JsonObject& line, std::uint64_t number) {
   WorkloadItem item;
-  const char* id = field_of(line, {"id", "_id", "index", "doc_id", "question_id"});
+  const char* id = field_of(line, kIdFields);
   item.id = id == nullptr ? std::to_string(number) : name_of(line, id);
   if (const char* kind = field_of(line, {"kind", "dataset"})) item.kind = name_of(line, kind);
   return item;

@@ -2,6 +2,7 @@
 /// One line of a JSON Lines file as prompts: as people write them, and as benchmarks do (RULER, LongBench and
 /// its second version, InfiniteBench, SCBench, SQuAD, samples that lm-eval logged).
 /// traces/workloads/README.md says what becomes of their fields.
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "traces/capture/workload_item.hpp"
 
 namespace kvsim::capture {
+
+/// What a line's id may be called, the first that it has.
+inline constexpr std::initializer_list<const char*> kIdFields{"id", "_id", "index", "doc_id", "question_id"};
 
 /// The items of a line, which is the `number`-th of its file: one, or one per turn of a conversation about
 /// one context. Throws Error(input) naming the field, or all fields of a line that holds no prompt.

@@ -22,7 +22,7 @@ constexpr std::size_t kMaxItemValues = 20'000'000;
 /// Only the fields that are named, under kvsim's names, and the id where it is not named.
 json::object renamed(const JsonObject& line, const FieldNames& fields) {
   json::object out;
-  for (const char* id : {"id", "_id", "index", "doc_id"})
+  for (const char* id : kIdFields)
     if (line.has(id)) out[id] = line.at(id);
   for (const auto& [ours, theirs] : fields) {
     if (!line.has(theirs)) {

@@ -214,18 +214,21 @@ TEST_CASE("the catalogue's models have the sizes their publishers state", "[cost
       {"smollm2-135m", 0.1345, 4, "0.27", "0.25", 22.5, 8192},
       {"smollm2-360m", 0.3618, 4, "0.72", "0.67", 40, 8192},
   };
+  const auto check = [](const Row& row, const Model& model) {
+    CHECK(rounded(static_cast<double>(model.parameters()) / 1e9, row.digits) ==
+          rounded(row.billions, row.digits));
+    CHECK(static_cast<double>(full_cache_bytes(model, Layout{}, 1, 1)) / 1024 == row.kibibytes);
+    CHECK(model.max_context == row.context);
+    CHECK_THAT(model.source, Contains("parameters"));
+  };
   for (const Row& row : kRows) {
     CAPTURE(row.name);
     const Model model = find_model(row.name);
-    CHECK(rounded(static_cast<double>(model.parameters()) / 1e9, row.digits) ==
-          rounded(row.billions, row.digits));
+    check(row, model);
     const auto bytes = static_cast<double>(weight_bytes(model, Runtime{}, 1));
     const int decimals = row.billions > 100 ? 1 : 2;
     CHECK(rounded(bytes / 1e9, decimals) == row.gigabytes);
     CHECK(rounded(bytes / 0x1p30, decimals) == row.gibibytes);
-    CHECK(static_cast<double>(full_cache_bytes(model, Layout{}, 1, 1)) / 1024 == row.kibibytes);
-    CHECK(model.max_context == row.context);
-    CHECK_THAT(model.source, Contains("parameters"));
   }
   // Models of today: weights are stored in what their files say, and experts are not all read.
   const Row kServed[]{
@@ -254,11 +257,7 @@ TEST_CASE("the catalogue's models have the sizes their publishers state", "[cost
   };
   for (const Row& row : kServed) {
     CAPTURE(row.name);
-    const Model model = find_model(row.name);
-    CHECK(rounded(static_cast<double>(model.parameters()) / 1e9, row.digits) ==
-          rounded(row.billions, row.digits));
-    CHECK(static_cast<double>(full_cache_bytes(model, Layout{}, 1, 1)) / 1024 == row.kibibytes);
-    CHECK(model.max_context == row.context);
+    check(row, find_model(row.name));
   }
   CHECK(known_models().size() == std::size(kRows) + std::size(kServed));
 }

@@ -193,8 +193,12 @@ TEST_CASE("fields of other names are named") {
       fields);
   CHECK((item.id == "z" && item.prompt == "Say." && item.spans.empty()));
   CHECK(item.answers == std::vector<std::string>{" x"});
-  CHECK_THROWS_WITH(capture::parse_workload(R"({"instructions": "Say."})", "f.jsonl", fields),
-                    Catch::Contains("no field \"instruction\" for prompt") && Catch::Contains("instructions"));
+  CHECK(
+      capture::parse_workload(R"({"question_id": 9, "instruction": "a", "gold": "b"})", "f.jsonl", fields)[0]
+          .id == "9");
+  CHECK_THROWS_WITH(
+      capture::parse_workload(R"({"instructions": "Say."})", "f.jsonl", fields),
+      Catch::Contains("no field \"instruction\" for prompt") && Catch::Contains("instructions"));
   CHECK_THROWS_WITH(capture::parse_line_fields("promt=a"), Catch::Contains("prompt"));
   CHECK_THROWS_WITH(capture::parse_line_fields("prompt"), Catch::Contains("NAME=FIELD"));
 }
