@@ -68,6 +68,7 @@ class ClosedLoop {
                           std::memory_order_relaxed);
     allocation_pass.run(workers_, progress_);
     split_budgets(sequence_, request_, allocation_pass, plan_, length_);
+    run_once(request_, prompt_, plan_);
     make_streams();
     begin_caches();
     if (std::any_of(streams_.begin(), streams_.end(), processes_prompt)) process_prompts();
@@ -176,7 +177,7 @@ class ClosedLoop {
     };
     add(true, 0, prefill);
     for (std::size_t cell = 0; cell < request_.cells.size(); ++cell)
-      if (plan_.cells[cell].skipped.empty() &&
+      if (plan_.cells[cell].skipped.empty() && plan_.cells[cell].same_as == Plan::kNone &&
           (prefill == Prefill::dense) == (prefill_of(cell) == Prefill::dense))
         add(false, cell, prefill_of(cell));
   }
@@ -933,6 +934,14 @@ class ClosedLoop {
           std::vector<StreamOutcome>& to =
               stream.is_reference ? outcome.references : outcome.cells[cell_of_request_[stream.cell]].modes;
           to.push_back(std::move(stream.turns[i]));
+        }
+    for (std::size_t cell = 0; cell < request_.cells.size(); ++cell)
+      if (const std::size_t same = plan_.cells[cell].same_as; same != Plan::kNone)
+        for (LoopOutcome& outcome : outcomes_) {
+          LoopCell& out = outcome.cells[cell_of_request_[cell]];
+          const std::uint64_t asked_tokens = out.budget_tokens;
+          out = outcome.cells[cell_of_request_[same]];
+          out.budget_tokens = asked_tokens;
         }
     return std::move(outcomes_);
   }

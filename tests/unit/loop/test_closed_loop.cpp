@@ -118,6 +118,26 @@ TEST_CASE("the reference generates what the model generates") {
   }
 }
 
+TEST_CASE("cells that cannot differ run once, and each gives what it gives alone") {
+  Place place("qwen2_mixed_windows");
+  const std::vector<std::string> policies = {"full", "full+top_tokens(read=4)", "h2o"}, budgets = {"6", "8"};
+  for (const trace::Cut& cut : kCuts) {
+    const LoopOutcome together = place.run(policies, budgets, cut);
+    for (std::size_t p = 0; p < policies.size(); ++p)
+      for (std::size_t b = 0; b < budgets.size(); ++b) {
+        const LoopCell alone = place.run({policies[p]}, {budgets[b]}, cut).cells[0];
+        const LoopCell& cell = together.cells[p * budgets.size() + b];
+        CAPTURE(policies[p], budgets[b]);
+        CHECK(cell.budget_tokens == std::stoull(budgets[b]));
+        CHECK(cell.kept_tokens == alone.kept_tokens);
+        CHECK(cell.idle == alone.idle);
+        REQUIRE(cell.modes.size() == 2);
+        for (std::size_t mode = 0; mode < cell.modes.size(); ++mode)
+          CHECK(same(cell.modes[mode], alone.modes[mode]));
+      }
+  }
+}
+
 TEST_CASE("a cell's numbers depend neither on the other cells nor on threads") {
   Place place("qwen2_mixed_windows");
   for (const trace::Cut& cut : kCuts) {
