@@ -9,7 +9,7 @@ build=$(realpath "$1") folder=$2
 here=$(realpath "$(dirname "$0")/../..")
 mkdir -p "$folder"
 if [ ! -e "$folder/model/tokens.txt" ]; then
-  "${PYTHON:-python3}" "$here/tools/python/random_checkpoint.py" "$folder/model" --like llama-3.2-1b --shards 3 \
+  "${PYTHON:-python3}" "$here/tests/support/random_checkpoint.py" "$folder/model" --like llama-3.2-1b --shards 3 \
       --tokens 8192
 fi
 capture=("$build/kvsim" capture --model "$folder/model" --tokens "$folder/model/tokens.txt" --device cuda

@@ -37,7 +37,7 @@ class LongContexts(CommandTest):
 
     @classmethod
     def random_checkpoint(cls, name, *more):
-        subprocess.run([sys.executable, SOURCE / "tools" / "python" / "random_checkpoint.py", cls.folder / name, "--layers", str(LAYERS),
+        subprocess.run([sys.executable, SOURCE / "tests" / "support" / "random_checkpoint.py", cls.folder / name, "--layers", str(LAYERS),
                         "--hidden", str(HIDDEN), "--heads", str(HEADS), "--kv-heads", str(KV_HEADS), "--intermediate",
                         str(INTERMEDIATE), *map(str, more)], check=True)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Writes a Llama checkpoint with random weights: any shape, for runs whose cost and memory matter, not their text.
 
-    python3 tools/python/random_checkpoint.py OUT --like llama-3-8b --layers 1 --vocab 512 --tokens 131072
+    python3 tests/support/random_checkpoint.py OUT --like llama-3-8b --layers 1 --vocab 512 --tokens 131072
 
 OUT/config.json and OUT/model.safetensors (or shards and their index), with --tokens also OUT/tokens.txt: that many random
 token ids for `kvsim capture --tokens`. The same arguments give the same bytes. Needs numpy.
