@@ -562,6 +562,12 @@ class ClosedLoop(StudyTest):
         self.assertRegex(out, r"(?m)^memory +about [\d.]+ \w+ for the longest trace")
         self.assertIn("the limit is", self.fails(2, *self.study("--memory-limit", "1KiB")))
 
+    def test_a_study_takes_another_model_than_its_own(self):
+        """That of tools/study.sh, whose model is not there before tools/model.sh has fetched it."""
+        file = SOURCE / "analysis" / "examples" / "smollm2.json"
+        self.assertIn("SmolLM2-135M-Instruct.Q4_1.gguf: cannot be opened", self.fails(3, "study", file, "-o", "e", "--dry-run"))
+        self.assertRegex(self.ok("study", file, "--model", MODEL, "-o", "e", "--dry-run", "--quiet"), r"(?m)^traces +24 \(to capture 24, ")
+
     def test_what_cannot_be_asked_for_is_refused(self):
         for fields, words in [({"loops": ["opn"]}, ["s.json loops[0]", "Did you mean open?"]),
                               ({"loops": []}, ["s.json loops", "is empty"]),

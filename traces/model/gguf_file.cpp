@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -380,7 +381,8 @@ GgufFile::GgufFile(const std::string& path)
       content(file.bytes(), path) {}
 
 bool is_gguf(const std::string& path) {
-  return begins_with(path, kMagic);
+  std::error_code none;
+  return begins_with(path, kMagic) || (path.ends_with(".gguf") && !std::filesystem::exists(path, none));
 }
 
 }  // namespace kvsim::model

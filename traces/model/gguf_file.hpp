@@ -103,7 +103,8 @@ struct GgufFile {
   Gguf content;
 };
 
-/// Whether `path` names a regular file that begins as a GGUF file does.
+/// Whether `path` names a regular file that begins as a GGUF file does, or one that is not there and would be
+/// called so.
 bool is_gguf(const std::string& path);
 
 }  // namespace kvsim::model
