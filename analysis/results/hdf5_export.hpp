@@ -16,7 +16,7 @@ inline constexpr const char* kResultsFormat = "kvresults";
 /// The table of what was looked at.
 inline constexpr const char* kTracesTable = "traces";
 
-/// A file that appears complete or not at all. Its layout: analysis/results/METRICS.md, "The HDF5 file".
+/// A file that appears complete or not at all. Its layout: analysis/results/METRICS.md, "Files of results".
 class Hdf5Export {
  public:
   /// Starts the file, so that a place that cannot be written is known before any work. Throws as

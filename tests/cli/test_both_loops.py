@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Tests tools/python/both_loops.py, which writes analysis/OPEN_AND_CLOSED.md: a small run of it on the shipped model, and that
-the page of the project is of this script."""
+"""Tests tools/python/both_loops.py, which writes tables of analysis/TRUST.md and CHOOSING_A_POLICY.md: a small run of it on the
+shipped model, and that the tables of the project are of this script."""
 import csv
 import json
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import kvsim_command
 from kvsim_command import KVSIM, SOURCE, CommandTest
 
 SCRIPT = SOURCE / "tools" / "python" / "both_loops.py"
-PAGE = SOURCE / "analysis" / "OPEN_AND_CLOSED.md"
+TRUST, CHOOSING = (SOURCE / "analysis" / name for name in ("TRUST.md", "CHOOSING_A_POLICY.md"))
 COUNT = 2
 
 
@@ -28,13 +29,20 @@ def tau_b(pairs):
     return (concordant - discordant) / (in_open * in_closed) ** 0.5 if in_open and in_closed else None
 
 
-def headings(text):
-    return re.findall(r"^#.*", text, re.MULTILINE)
+def block(page, name):
+    """What the script wrote into a page."""
+    return re.search(rf"<!-- tools/python/both_loops.py: {name} -->\n(.*?)<!-- end -->", page.read_text(), re.DOTALL)[1]
 
 
-def claims(text):
+def claims(page):
     """The first column of the table of claims."""
-    return re.findall(r"^\| (.+?) \|", text.split("## Claims")[1].split("\n## ")[0], re.MULTILINE)
+    return re.findall(r"^\| (.+?) \|", block(page, "claims"), re.MULTILINE)
+
+
+def right_answers(folder):
+    """{policy: right answers of each case}."""
+    with open(folder / "examples" / "both_loops.csv", newline="") as file:
+        return {policy: cells for policy, *cells in list(csv.reader(file))[1:]}
 
 
 class BothLoops(CommandTest):
@@ -42,14 +50,19 @@ class BothLoops(CommandTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.runs = cls.folder / "runs"
-        cls.write("page.md")
+        cls.write("pages")
 
     @classmethod
-    def write(cls, page, *more):
-        done = subprocess.run([sys.executable, SCRIPT, KVSIM, "--models", "sample", "--runs", cls.runs, "--page", cls.folder / page,
+    def write(cls, pages, *more):
+        """The texts of the pages in a folder of that name."""
+        folder = cls.folder / pages
+        folder.mkdir()
+        for page in TRUST, CHOOSING:
+            shutil.copy(page, folder)
+        done = subprocess.run([sys.executable, SCRIPT, KVSIM, "--models", "sample", "--runs", cls.runs, "--pages", folder,
                                "--count", str(COUNT), *more], capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, done.stderr
-        return (cls.folder / page).read_text() if (cls.folder / page).exists() else None
+        return [(folder / page.name).read_text() for page in (TRUST, CHOOSING)]
 
     def rows(self):
         """{(kind, cut, budget, policy): rows of all prompts} of what the script keeps."""
@@ -82,59 +95,56 @@ class BothLoops(CommandTest):
         self.assertGreater(checked, 60)
 
     def test_answers_of_the_page_are_those_of_the_rows(self):
-        shown = re.findall(r"^\| `(\S+)` \| (.+) \|$", (self.folder / "page.md").read_text().split("## Right answers")[1], re.MULTILINE)
+        shown = right_answers(self.folder / "pages")
         self.assertGreater(len(shown), 15)
         cells = [(cut, budget) for cut in ("prompt", "question") for budget in ("10%", "25%", "50%")]
         right = {}
         for (_, *cell, policy), rows in self.rows().items():
             right[policy, *cell] = right.get((policy, *cell), 0) + sum(row["right"] for row in rows)
-        for policy, line in shown:
-            self.assertEqual(line.split(" | "), [f"{right[policy, *cell]:.0f}" if (policy, *cell) in right else "-" for cell in cells])
+        for policy, line in shown.items():
+            self.assertEqual(line, [f"{right[policy, *cell]:.0f}" if (policy, *cell) in right else "-" for cell in cells])
 
     def test_a_run_goes_on_where_it_was_stopped_and_runs_anew_what_is_asked(self):
         before = {path: path.read_text() for path in self.runs.glob("*.jsonl")}
-        self.assertEqual(self.write("again.md"), (self.folder / "page.md").read_text())
+        first_pages = [(self.folder / "pages" / page.name).read_text() for page in (TRUST, CHOOSING)]
+        self.assertEqual(self.write("again"), first_pages)
         self.assertEqual({path: path.read_text() for path in self.runs.glob("*.jsonl")}, before)
         path = self.runs / "sample-one-key.jsonl"
         first = path.read_text().splitlines(keepends=True)[0]
         path.write_text(first)  # the second prompt is missing
-        self.write("after.md", "--redo", "tova")
-        after, first_page = (re.sub(r"[\d.]+\s+processor\s+minutes[^)]*", "", (self.folder / name).read_text()).split()
-                             for name in ("after.md", "page.md"))
-        self.assertEqual(after, first_page)
+        without_times = lambda pages: [re.sub(r"[\d.]+\s+processor\s+minutes[^)]*", "", page).split() for page in pages]
+        self.assertEqual(without_times(self.write("after", "--redo", "tova")), without_times(first_pages))
         rows = [json.loads(line)["rows"] for line in path.read_text().splitlines()]
         of_first, redone, of_second = ({row["policy"] for row in of} for of in rows)
         self.assertEqual(redone, {"tova"})
         self.assertEqual(of_first, of_second - {"tova"})
 
-    def test_the_page_of_the_project_is_of_this_script(self):
-        small, page = (self.folder / "page.md").read_text(), PAGE.read_text()
-        self.assertEqual([each.replace("SmolLM2", "shipped model") for each in headings(page)], headings(small))
-        self.assertEqual(claims(page), claims(small))
+    def test_the_tables_of_the_project_are_of_this_script(self):
+        folder = self.folder / "pages"
+        self.assertEqual(claims(TRUST), claims(folder / TRUST.name))
+        self.assertEqual(right_answers(SOURCE / "analysis").keys(), right_answers(folder).keys())
 
-    def test_choosing_a_policy_has_the_best_of_the_page(self):
-        columns = dict(re.findall(r"^\| `(\S+)` \| (.+) \|$", PAGE.read_text().split("## Right answers")[1], re.MULTILINE))
-        choosing = (PAGE.parent / "CHOOSING_A_POLICY.md").read_text()
-        told = re.search(r"both_loops.py: the best of each case -->\n(.+?)<!-- end", choosing, re.DOTALL)[1]
-        best = re.findall(r"^\| (?:not )?known, \d+% \| `(\S+)` (\d+) .*?then `(\S+)` (\d+)", told, re.MULTILINE)
+    def test_the_best_of_each_case_follow_from_right_answers(self):
+        best = re.findall(r"^\| (?:not )?known, \d+% \| `(\S+)` (\d+) .*?then `(\S+)` (\d+)", block(CHOOSING, "the best of each case"),
+                          re.MULTILINE)
         self.assertEqual(len(best), 6)
         for place, (policy, right, following, following_right) in enumerate(best):
-            right_of = {each: cells.split(" | ")[place] for each, cells in columns.items()}
+            right_of = {each: cells[place] for each, cells in right_answers(SOURCE / "analysis").items()}
             self.assertEqual((right_of[policy], right_of[following]), (right, following_right))
             self.assertEqual([right, following_right], sorted((of for of in right_of.values() if of != "-"), key=int)[:-3:-1])
 
     def test_a_number_of_the_page_is_what_a_run_gives(self):
         """Of the shipped model, where it is cheap."""
         model, answered = SOURCE / "traces" / "sample" / "model", 0
-        counts = re.findall(r"(\d+)\s+of\s+(?:eight|one|variables)", PAGE.read_text().split("**shipped model**")[1].split("\n\n")[0])
+        counts = re.findall(r"(\d+)\s+of\s+(?:eight|one|variables)", block(TRUST, "models").split("**shipped model**")[1])
         for kind, count in zip(("needle-multi-key --facts 8", "needle", "variables"), counts, strict=True):
             self.ok("workload", *kind.split(), "--context", 1000, "--count", count, "--tokenizer", model, "-o", "prompts.jsonl",
                     "--overwrite")
             told = self.ok("evaluate", "--model", model, "--workload", "prompts.jsonl", "--policy", "keydiff", "--budget", "10%",
                            "--cut", "question", "--mode", "greedy", "--format", "csv", "--quiet")
             answered += sum(float(row["right"]) for row in csv.DictReader(told.splitlines()))
-        claim = next(line for line in PAGE.read_text().splitlines() if line.startswith("| `keydiff` answers most at 10 %"))
-        self.assertEqual(int(re.search(r"`keydiff` (\d+)", claim.split(" | ")[2])[1]), answered)
+        case = next(line for line in block(CHOOSING, "the best of each case").splitlines() if line.startswith("| not known, 10% |"))
+        self.assertEqual(int(re.search(r"`keydiff` (\d+)", case.split(" | ")[2])[1]), answered)
 
 
 if __name__ == "__main__":

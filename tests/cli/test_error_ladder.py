@@ -51,7 +51,7 @@ class ErrorLadder(CommandTest):
         self.assertEqual(bits, sorted(bits, reverse=True))
 
     def test_every_number_of_the_findings_is_one_of_the_table(self):
-        section = re.sub(r"`[^`]*`", "", PAGE.split("## What does a bit buy?")[1].split("<details")[0])
+        section = re.sub(r"`[^`]*`", "", PAGE.split("## What does a bit buy?")[1].split("\n## ")[0])
         findings = " ".join(line.split("|")[3] for line in section.splitlines() if line.startswith("|"))
         cells = {cell for row in self.rows.values() for cell in shown(row)}
         numbers = re.findall(r"\d+\.\d+", findings)

@@ -41,9 +41,9 @@ class Policy(CommandTest):
         self.assertIn("Elsewhere and here paper: positions are numbered again inside the cache", page)  # streaming_llm
         self.assertIn("paper: only heads that are no retrieval heads have such a token", page)  # compensation
         self.assertIn("with it SmolLM2 answers 2 of 16 questions, with heads measured as in the paper 9, with the full cache 14", page)
-        reproduced = (SOURCE / "analysis" / "reproductions" / "README.md").read_text()
-        for row in "full | 14", "RazorAttention, heads ranked by far attention | 2", "heads measured on repeated random words | 9":
-            self.assertIn(f"| {row} |", reproduced)
+        reproduced = (SOURCE / "analysis" / "reproductions" / "smollm2" / "heads.csv").read_text()
+        for row in "full,14", '"RazorAttention, heads ranked by far attention",2', "heads measured on repeated random words,9":
+            self.assertIn(f"\n{row},", reproduced)
         self.assertTrue((SOURCE / re.search(r"\S+induction_heads\.py", page)[0]).exists())
 
     def test_show_says_what_a_policy_costs(self):

@@ -5,13 +5,14 @@ import gzip
 import io
 import itertools
 import json
+import os
 import re
-import shlex
 import statistics
+import subprocess
 import sys
 
 import kvsim_command
-from kvsim_command import SOURCE, CommandTest
+from kvsim_command import KVSIM, SOURCE, CommandTest
 from quoted_page import QuotedPage, tables_of
 
 FOLDER = SOURCE / "analysis" / "reproductions"
@@ -22,6 +23,7 @@ from order_agreement import agreement, tau_b  # noqa: E402
 from turns_accuracy import by_turn, conversations, first_less_later  # noqa: E402
 LAYERS = "0", "1", "2", "3"
 PAGE = (FOLDER / "README.md").read_text()
+SCRIPT = (FOLDER / "figures.sh").read_text()
 FOLDS = dict(re.findall(r'<details id="(\w+)">(.*?)</details>', PAGE, re.DOTALL))
 TABLES = {name: [FOLDER / file for file in re.findall(r"\((\w+\.csv)\)", fold)] for name, fold in FOLDS.items()}
 MEAN = statistics.fmean
@@ -120,8 +122,7 @@ class Pages(PageTest):
         self.assertEqual({path.stem for path in FOLDER.glob("*.json")}, FOLDS.keys() - answered)
         self.assertEqual(set(FOLDER.glob("*.csv")), {path for paths in TABLES.values() for path in paths})
         for name, fold in FOLDS.items():
-            self.assertIn("kvsim evaluate --model" if name in answered else f"kvsim study analysis/reproductions/{name}.json", fold)
-            self.assertIn(f"](#{name})", PAGE)
+            self.assertIn(f"\n{name}() {{\n" + ("" if name in answered else f"  study {name}\n"), SCRIPT)
             self.assertRegex(fold, r"\*\*The (paper|question)\*\*")
 
     def test_xkv_importance(self):
@@ -203,7 +204,6 @@ class Pages(PageTest):
         curves = chosen(tables("cumulative-loss"), dropped="0.2")
         lost, ideal = mean_by(curves, ["ranking"], "loss"), mean_by(curves, ["ranking"], "loss_ideal")
         self.says(page, "hashes have lost # % of the attention, norms # %, the best order # %", lost["hash",], lost["l2_norm",], ideal["hash",])
-        page.given("gives 0 for any")
 
     def test_hashevict_correlation(self):
         page, (tables, _) = self.page("hashevict_correlation"), self.study("hashevict_correlation")
@@ -405,17 +405,11 @@ class Pages(PageTest):
         self.says(page, "by head it has # to # from a fifth on, at the lower threshold # to #, times output error # to #.",
                   *least_and_most("peak_loss_by_head", *large), *least_and_most("peak_loss_low", *large), *least_and_most("peak_loss_output", *large))
 
-    def commands(self, name):
-        """Runs the kvsim commands of a fold, which are shown from the root of the sources."""
-        for line in FOLDS[name].split("```console\n")[1].split("```")[0].splitlines():
-            program, *words = shlex.split(line.removeprefix("$ "))
-            if program == "kvsim":
-                more = ["--quiet"] if words[0] == "evaluate" else ["--tokenizer", "traces/sample/model"]
-                self.ok(*(str(SOURCE / word) if word.startswith("traces/") else word for word in (*words, *more)))
-
     def test_scbench_turns(self):
         page = self.page("scbench_turns")
-        self.commands("scbench_turns")
+        environment = {**os.environ, "PATH": f"{os.path.dirname(KVSIM)}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", FOLDER / "figures.sh", "scbench_turns"], cwd=self.folder, env=environment, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
         policies = {"full": "full(", "snapkv": "snapkv(window=32,", "pyramidkv": "snapkv(window=8,", "h2o": "h2o(", "tova": "tova(",
                     "streaming_llm": "streaming_llm(", "l2_norm": "l2_norm(", "keydiff": "keydiff(sinks=0,window=0,",
                     "keydiff(window=4)": "keydiff(sinks=0,window=4,"}

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Runs both loops on SmolLM2 and on the shipped model and writes analysis/OPEN_AND_CLOSED.md: which number of a replay may be
-trusted for what a running model answers, and which claims of the shipped model stand on a real one.
+"""Runs both loops on SmolLM2 and on the shipped model, and writes what they say into pages: which number of a replay may be
+trusted for what a running model answers (analysis/TRUST.md), and which policy answers most (analysis/CHOOSING_A_POLICY.md).
 
-    tools/python/both_loops.py PATH/TO/kvsim [--models smollm2,sample] [--runs build/both_loops] [--page FILE]
+    tools/python/both_loops.py PATH/TO/kvsim [--models smollm2,sample] [--runs build/both_loops] [--pages FOLDER]
 
 Rows of both loops stay in the folder of the runs, a line of JSON per prompt and run; what is there is not run again, so a run
-that was stopped goes on, and so does one with more policies. --redo A,B runs policies anew whose rule has changed. The page
-is written from the rows alone, and the tables behind it are CSV files beside them.
+that was stopped goes on, and so does one with more policies. --redo A,B runs policies anew whose rule has changed. The pages
+have their tables from the rows alone, between comments that name this script, and examples/both_loops.csv there the right answers of every
+policy; every number behind them is in CSV files beside the rows.
 """
 import argparse
 import csv
@@ -24,14 +25,8 @@ import numpy as np
 ROOT = pathlib.Path(__file__).parents[2]
 BUDGETS = ["10%", "25%", "50%"]
 CUTS = {"prompt": "known", "question": "not known"}
-# Of a replay, what the page shows of it; whether less is better; tau-b that the page had of the shipped model before, with 96
-# prompts of needle-multi-key of 600 tokens and 21 to 29 policies at 10, 20 and 50 %, the question known and not known.
-MEASURES = {"evidence_loss": ("evidence loss", True, (".76 .83 .81", ".67 .71 .87")),
-            "peak_loss": ("peak loss", True, (".82 .91 .87", ".31 .82 .89")),
-            "attention_loss": ("attention loss", True, (".68 .69 .79", "-.01 -.01 .21")),
-            "output_error": ("output error", True, (".73 .67 .75", ".10 .12 .36")),
-            "evidence_held": ("evidence held", False, (".35 .43 .39", "-.22 .10 .52")),
-            "r": ("R", False, (".08 .20 .40", ".15 .13 .10"))}
+# Of a replay, what is judged; whether less is better.
+MEASURES = {"evidence_loss": True, "peak_loss": True, "attention_loss": True, "output_error": True, "evidence_held": False, "r": False}
 POLICIES = ["streaming_llm", "random", "l2_norm", "h2o", "tova", "snapkv", "cake", "keydiff", "lagkv", "critical_kv", "kvcrush", "roco",
             "snapkv+pyramid", "snapkv+xkv", "snapkv+adakv", "keydiff+adakv"]
 RESAMPLES = 2000
@@ -174,7 +169,7 @@ class Judged:
         """tau-b of a measure with right answers in one kind: of the prompts, then of each resample."""
         _, measured = self.means(kind, cut, budget, measure)
         _, right = self.means(kind, cut, budget, "right")
-        return tau_b(-measured if MEASURES[measure][1] else measured, right)
+        return tau_b(-measured if MEASURES[measure] else measured, right)
 
     @functools.cache
     def tau(self, cut, budget, measure, kind=None):
@@ -235,7 +230,7 @@ def ordered(cut, measure, budgets=BUDGETS):
     def judge(model):
         found = [model.tau(cut, budget, measure) for budget in budgets]
         verdict = True if all(low > 0.5 for _, low, _ in found) else False if any(high < 0.5 for *_, high in found) else None
-        return verdict, " ".join(f"{short(tau)} ({short(low)}..{short(high)})" for tau, low, high in found)
+        return verdict, " ".join(f"{short(tau)} [{short(low)}, {short(high)}]" for tau, low, high in found)
     return judge
 
 
@@ -243,19 +238,7 @@ def unordered(cut, measure, budgets=BUDGETS):
     def judge(model):
         found = [model.tau(cut, budget, measure) for budget in budgets]
         verdict = True if all(high < 0.5 for *_, high in found) else False if any(low > 0.5 for _, low, _ in found) else None
-        return verdict, " ".join(f"{short(tau)} ({short(low)}..{short(high)})" for tau, low, high in found)
-    return judge
-
-
-def answers_most(policy, cut, budget):
-    """It answers more than every other; open where the next one's paired interval does not exclude a tie."""
-    def judge(model):
-        answered = model.answered(cut, budget)
-        next_right, following = next(each for each in model.best(cut, budget) if each[1] != policy)
-        lead = answered[policy] - answered[following]
-        low, high = np.percentile(lead[1:], [2.5, 97.5])
-        verdict = True if low > 0 else False if high < 0 else None
-        return verdict, f"`{policy}` {answered[policy][0]:.0f}, next `{following}` {next_right} (lead {low:.0f} to {high:.0f})"
+        return verdict, " ".join(f"{short(tau)} [{short(low)}, {short(high)}]" for tau, low, high in found)
     return judge
 
 
@@ -306,148 +289,80 @@ def rises(model):
     return kept >= 0.95 * places, f"{kept} of {places} steps"
 
 
-# What is claimed, the judge, and whether these pages said it of the shipped model before SmolLM2 was asked.
+# What is claimed, and the judge.
 CLAIMS = [
-    ("**Peak loss** orders policies as answers do, question known", ordered("prompt", "peak_loss"), True),
-    ("Evidence loss does, question known", ordered("prompt", "evidence_loss"), True),
-    ("Attention loss does, question known", ordered("prompt", "attention_loss"), True),
-    ("Output error does, question known", ordered("prompt", "output_error"), True),
-    ("**Peak loss** does at 25 and 50 %, question not known", ordered("question", "peak_loss", BUDGETS[1:]), True),
-    ("Peak loss does at 10 %, question not known", ordered("question", "peak_loss", BUDGETS[:1]), False),
-    ("Evidence loss does at 50 %, question not known", ordered("question", "evidence_loss", BUDGETS[2:]), False),
-    ("Attention loss does **not**, question not known", unordered("question", "attention_loss"), True),
-    ("Output error does not, question not known", unordered("question", "output_error"), True),
-    ("R does not, question known", unordered("prompt", "r"), True),
-    ("R does not, question not known", unordered("question", "r"), True),
-    ("Where R rises with the budget, answers do not fall (95 % of steps)", rises, True),
-    ("`keydiff` answers most at 10 %, question not known", answers_most("keydiff", "question", "10%"), True),
-    ("`keydiff+adakv` answers most at 25 %, question not known", answers_most("keydiff+adakv", "question", "25%"), False),
-    ("`keydiff+adakv` answers most at 50 %, question not known", answers_most("keydiff+adakv", "question", "50%"), False),
+    ("**Peak loss** orders policies as answers do, question known", ordered("prompt", "peak_loss")),
+    ("Evidence loss does, question known", ordered("prompt", "evidence_loss")),
+    ("Attention loss does, question known", ordered("prompt", "attention_loss")),
+    ("Output error does, question known", ordered("prompt", "output_error")),
+    ("**Peak loss** does at 25 and 50 %, question not known", ordered("question", "peak_loss", BUDGETS[1:])),
+    ("Peak loss does at 10 %, question not known", ordered("question", "peak_loss", BUDGETS[:1])),
+    ("Evidence loss does at 50 %, question not known", ordered("question", "evidence_loss", BUDGETS[2:])),
+    ("Attention loss does **not**, question not known", unordered("question", "attention_loss")),
+    ("Output error does not, question not known", unordered("question", "output_error")),
+    ("R does not, question known", unordered("prompt", "r")),
+    ("R does not, question not known", unordered("question", "r")),
+    ("Where R rises with the budget, answers do not fall (95 % of steps)", rises),
     ("`keydiff+adakv` has the least peak loss at 25 and 50 %, question not known",
-     loses_least("keydiff+adakv", "question", BUDGETS[1:], "peak_loss"), False),
-    ("`tova` answers everything (95 %) with a tenth, question known", answer_all(["tova"], "prompt", "10%"), False),
+     loses_least("keydiff+adakv", "question", BUDGETS[1:], "peak_loss")),
     ("`snapkv` and `snapkv+xkv` answer everything (95 %) with a tenth, question known",
-     answer_all(["snapkv", "snapkv+xkv"], "prompt", "10%"), True),
+     answer_all(["snapkv", "snapkv+xkv"], "prompt", "10%")),
     ("`random` answers more than `snapkv` and `h2o` at 50 %, question not known",
-     answers_more("random", ["snapkv", "h2o"], "question", "50%"), True),
-    ("`kvcrush` is nowhere within 1 % of the full cache where `h2o`, its base, is not", no_representatives, True),
+     answers_more("random", ["snapkv", "h2o"], "question", "50%")),
+    ("`kvcrush` is nowhere within 1 % of the full cache where `h2o`, its base, is not", no_representatives),
 ]
 VERDICT = {True: "yes", False: "**no**", None: "open"}
 
 
-class Page:
-    """The page; every number and every verdict in it follows from the rows."""
+class Blocks:
+    """What stands in the pages; every number and every verdict in it follows from the rows."""
 
     def __init__(self, judged):
         self.judged, self.first = judged, judged[0]
-        self.verdicts = {text: [judge(model) for model in judged] for text, judge, _ in CLAIMS}
 
-    def text(self):
-        return "\n".join([self.head(), self.claims(), self.fell(), self.orders(), self.answers(), self.limits()])
-
-    def head(self):
-        models = []
+    def models(self):
+        told = []
         for judged in self.judged:
             kinds = [f"{judged.model.counts[kind]} of {kind} (`{' '.join(options)}`; the full cache answers {judged.full([kind]):.0f})"
                      for kind, options in judged.model.kinds.items()]
             minutes = [seconds / 60 for seconds in judged.seconds.values()]
-            models.append(wrapped(f"**{judged.model.title}**: prompts of {judged.model.context:,} tokens, "
-                                  f"{', '.join(kinds)}. {sum(minutes):.1f} processor minutes were spent "
-                                  f"({', '.join(f'{each:.1f}' for each in minutes)}).", "- "))
-        policies = [len(self.first.means(*cell, "right")[0]) for cell in self.first.values]
-        set_of_policies = wrapped(
-            f"Policies, with their defaults: {', '.join(f'`{policy}`' for policy in self.first.model.policies)}; "
-            f"{'each has' if min(policies) == max(policies) else f'{min(policies)} to {max(policies)} of them have'} a cell in each kind, "
-            "cut and budget. They are twelve evictions of `kvsim policy list` that take "
-            "a prompt at once, and four allocations. Of the other evictions that a running model serves so, `window` is `streaming_llm` "
-            "without its first tokens, `fastgen` has a budget of its own, and `openvino` too coarse blocks for a tenth. Eight more and "
-            "systems are asked elsewhere, for answers alone ([systems](reproductions/README.md#systems)): \"most\" is most of these "
-            "sixteen, and with the question known and a tenth of SmolLM2's cache `pyramidkv` answers more. Seeded rules draw anew for "
-            "every prompt.")
-        return f"""# What the open loop is worth
-
-A replay (the open loop) measures what a policy's cache loses of a recorded run. Does it say which policy a running model (the closed loop)
-answers best with? Both loops run the same policies on the same prompts here; [`kvsim agreement`](README.md#do-both-loops-agree) asks it of
-other results.
-
-```console
-$ tools/python/both_loops.py build/release/kvsim
-```
-
-The command (it needs NumPy) fetches SmolLM2, goes on where it was stopped, and writes this page; the rows, and every tau of every kind,
-stay in `build/both_loops`. **Where the models disagree, the claim is about SmolLM2.**
-
-**Here**:
-
-{chr(10).join(models)}
-
-{set_of_policies}
-"""
+            told.append(wrapped(f"**{judged.model.title}**: prompts of {judged.model.context:,} tokens, "
+                                f"{', '.join(kinds)}. {sum(minutes):.1f} processor minutes were spent "
+                                f"({', '.join(f'{each:.1f}' for each in minutes)}).", "- "))
+        return "\n".join(told) + "\n"
 
     def claims(self):
         both = len(self.judged) > 1
         rows = []
-        for text, verdicts in self.verdicts.items():
+        for text, judge in CLAIMS:
+            verdicts = [judge(model) for model in self.judged]
             told = [f"{VERDICT[verdict]}: {why}" for verdict, why in verdicts]
             rows.append([text, *told, *(["yes" if verdicts[0][0] is verdicts[1][0] else "**no**"] if both else [])])
-        return "\n".join([
-            "## Claims\n",
-            "Numbers behind an order are tau-b at the budgets named, else at 10, 25 and 50 %: the mean over the model's kinds, with its",
-            "95 % interval (bootstrap over prompts). A measure orders where each interval lies above .5, which is more than three pairs of",
-            "policies of four; it does not where one lies below; else it is open. Answers are those of all kinds together; \"most\" and",
-            "\"more\" are judged by the paired interval of the difference.\n",
-            table(["claim", *(judged.model.title for judged in self.judged), *(["both agree?"] if both else [])], rows)])
+        heads = ["claim", *(judged.model.title for judged in self.judged), *(["both agree?"] if both else [])]
+        return table(heads, rows) + "\n" + "\n".join(map(self.places, self.judged)) + "\n"
 
-    def fell(self):
-        fallen, opened = ([text for text, _, said in CLAIMS if said and self.verdicts[text][0][0] is verdict] for verdict in (False, None))
-        return "\n".join([
-            "## What fell\n",
-            f"Of what these pages said of the shipped model, this does not hold on {self.first.model.title}:\n",
-            *([f"- {text}." for text in fallen] or ["- Nothing."]),
-            *(["\nThis its intervals leave open:\n", *[f"- {text}." for text in opened]] if opened else []),
-            "",
-            "What the old page had on protected tokens, on splits over layers, on the divergence of predictions and on the loss up to",
-            "which answers are kept was of the shipped model alone; it has not been asked again and is gone.\n"])
+    @staticmethod
+    def places(judged):
+        """Where peak loss orders policies in single kinds."""
+        lows = [judged.tau(cut, budget, "peak_loss", kind)[1] for cut in CUTS for budget in BUDGETS for kind in judged.model.kinds]
+        return wrapped(f"**Peak loss, {judged.model.title}**: in single kinds its interval lies above .5 at "
+                       f"{sum(low > 0.5 for low in lows)} of {len(lows)} places.", "- ")
 
-    def orders(self):
-        parts = ["## Orders of policies, and where they stop to hold\n",
-                 "tau-b with right answers at 10, 25 and 50 %, mean over the kinds that have an order; in brackets the least of any. The",
-                 "last column is what this page had before (the shipped model, `needle-multi-key` of 600 tokens, 10, 20 and 50 %).\n"]
-        rows = []
-        for number, (cut, known) in enumerate(CUTS.items()):
-            for measure, (label, _, before) in MEASURES.items():
-                cells = []
-                for judged in self.judged:
-                    least = {budget: np.fmin.reduce([judged.tau(cut, budget, measure, kind)[0] for kind in judged.model.kinds])
-                             for budget in BUDGETS}
-                    cells.append(" ".join(f"{short(judged.tau(cut, budget, measure)[0])} ({short(least[budget])})" for budget in BUDGETS))
-                rows.append([f"{label}, {known}", *cells, before[number]])
-        parts.append(table(["measure, question", *(judged.model.title for judged in self.judged), "old page"], rows))
-        for judged in self.judged:
-            places = [(cut, budget, kind) for cut in CUTS for budget in BUDGETS for kind in judged.model.kinds]
-            weak = [place for place in places if not judged.tau(*place[:2], "peak_loss", place[2])[1] > 0.5]
-            where = [f"{kind}, {CUTS[cut]} ({', '.join(budget for at, budget, of in weak if (at, of) == (cut, kind))})"
-                     for cut, kind in dict.fromkeys((cut, kind) for cut, _, kind in weak)]
-            parts.append(wrapped(f"**Peak loss, {judged.model.title}**: its interval lies above .5 at {len(places) - len(weak)} of "
-                                 f"{len(places)} places" + (f"; not at: {'; '.join(where)}." if weak else "."), "- "))
-        return "\n".join([*parts, ""])
-
-    def answers(self):
-        judged = self.first
-        cells = list(itertools.product(CUTS, BUDGETS))
+    def write_answers(self, path):
+        """Right answers of the first model."""
+        judged, cells = self.first, list(itertools.product(CUTS, BUDGETS))
         policies = sorted(judged.model.policies, key=lambda policy: [-judged.answered("question", budget).get(policy, [-1])[0]
                                                                      for budget in BUDGETS[::-1]])
-        rows = [[f"`{policy}`", *(f"{judged.answered(*cell)[policy][0]:.0f}" if policy in judged.answered(*cell) else "-"
-                                  for cell in cells)] for policy in policies]
-        count = sum(judged.model.counts.values())
-        return "\n".join([
-            f"## Right answers of {judged.model.title}\n",
-            f"Of {count} prompts, all kinds together; the full cache answers {judged.full():.0f}. One number alone has a 95 % interval of",
-            f"up to {1.96 * (0.25 * count) ** 0.5:.0f} on each side.\n",
-            table(["policy", *(f"{CUTS[cut]}, {budget}" for cut, budget in cells)], rows)])
+        path.parent.mkdir(exist_ok=True)
+        with open(path, "w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["policy", *(f"{CUTS[cut]}, {budget}" for cut, budget in cells)])
+            for policy in policies:
+                right = [judged.answered(*cell).get(policy) for cell in cells]
+                writer.writerow([policy, *("-" if of is None else f"{of[0]:.0f}" for of in right)])
 
     def best(self):
-        """The best policy of each case, for CHOOSING_A_POLICY.md."""
+        """The best policy of each case."""
         rows = []
         for cut, budget in itertools.product(CUTS, BUDGETS):
             cells = []
@@ -461,16 +376,6 @@ stay in `build/both_loops`. **Where the models disagree, the claim is about Smol
         heads = [f"{judged.model.title}: full cache {judged.full():.0f} of {sum(judged.model.counts.values())}"
                  for judged in self.judged]
         return table(["question, budget", *heads], rows)
-
-    def limits(self):
-        return """## What this page cannot say
-
-- With so few prompts of a kind (sixteen of SmolLM2's) bootstrap intervals are too narrow, and a verdict close to a bound may turn with more.
-  The counts stand in the script, and a run with larger ones goes on from these.
-- Both models are small, every prompt has one length and every answer a few tokens. Long generation, where drift adds up, is not here.
-- An interval says how numbers vary with other prompts of the same kinds, not with other kinds or models.
-- Policies that take the prompt token by token (`scissorhands`, `hashevict`, `h2o.stream`) are not in the set.
-"""
 
     def tables(self, folder):
         """The long tables, for those who want every number."""
@@ -492,14 +397,23 @@ stay in `build/both_loops`. **Where the models disagree, the claim is about Smol
                         writer.writerow([kind, cut, budget, policy, *(f"{value:.4f}" for value in values)])
 
 
+def paste(page, blocks):
+    """Puts each block of text between the comments of its name."""
+    text = page.read_text()
+    for name, block in blocks.items():
+        before, rest = text.split(f"<!-- tools/python/both_loops.py: {name} -->\n")
+        text = f"{before}<!-- tools/python/both_loops.py: {name} -->\n{block}<!-- end -->{rest.split('<!-- end -->', 1)[1]}"
+    page.write_text(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kvsim")
     parser.add_argument("--models", default=",".join(model.name for model in MODELS))
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "build" / "both_loops", help="folder of the rows of both loops")
-    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "analysis" / "OPEN_AND_CLOSED.md")
+    parser.add_argument("--pages", type=pathlib.Path, default=ROOT / "analysis", help="folder of the pages")
     parser.add_argument("--count", type=int, help="prompts of every kind")
-    parser.add_argument("--policies", type=lambda text: text.split(","), help="run these alone, and write no page")
+    parser.add_argument("--policies", type=lambda text: text.split(","), help="run these alone, and write no pages")
     parser.add_argument("--redo", type=lambda text: text.split(","), default=[], help="policies to run anew")
     asked = parser.parse_args()
     judged = []
@@ -512,14 +426,11 @@ def main():
             runs.make(asked.kvsim)
             judged.append(runs)
     if not asked.policies:
-        page = Page([Judged(runs) for runs in judged])
-        asked.page.write_text(page.text())
-        choosing = asked.page.parent / "CHOOSING_A_POLICY.md"
-        if choosing.exists():
-            begin, end = "<!-- tools/python/both_loops.py: the best of each case -->\n", "<!-- end -->"
-            before, rest = choosing.read_text().split(begin)
-            choosing.write_text(before + begin + page.best() + end + rest.split(end, 1)[1])
-        page.tables(asked.runs)
+        blocks = Blocks([Judged(runs) for runs in judged])
+        paste(asked.pages / "TRUST.md", {"models": blocks.models(), "claims": blocks.claims()})
+        paste(asked.pages / "CHOOSING_A_POLICY.md", {"the best of each case": blocks.best()})
+        blocks.write_answers(asked.pages / "examples" / "both_loops.csv")
+        blocks.tables(asked.runs)
 
 
 if __name__ == "__main__":
