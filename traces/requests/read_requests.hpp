@@ -35,7 +35,7 @@ struct ReadOptions {
 /// here: it takes longer than reading.
 RequestTrace read_requests(const std::string& path, const ReadOptions& options = {});
 
-/// What the help of the command and README.md say of a format.
+/// What the help of the command says of a format.
 struct RequestFormat {
   std::string name{}, summary{};
   bool blocks = false;  ///< whether it can say which prompts share tokens

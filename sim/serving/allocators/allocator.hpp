@@ -102,7 +102,7 @@ struct AllocatorSettings {
   std::uint64_t page_group = 0;  ///< tokens of a page group: page_groups
 };
 
-/// The ways, in the order of the table of traces/requests/README.md.
+/// The ways, in the order of traces/requests/README.md.
 enum class AllocatorKind {
   static_max,   ///< max_tokens for each sequence from its start
   paged,        ///< blocks as they fill, from a queue of free ones (vLLM: Kwon et al. 2023)
