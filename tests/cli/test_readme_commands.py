@@ -27,6 +27,10 @@ DOCUMENTS = ["README.md", "traces/format/SCHEMA.md", "traces/capture/README.md",
              "policies/README.md", "sim/cost/README.md", "analysis/README.md", "analysis/study/STUDIES.md", "analysis/CHOOSING_A_POLICY.md"]
 
 
+# What test_evict_code_select.py runs, and reads the results of.
+RUN_ELSEWHERE = re.compile(r'<details id="select_commands">.*?</details>', re.DOTALL)
+
+
 def shown_commands(text):
     """(command, output lines shown under it) of all console fences; continuation lines are joined."""
     shown = []
@@ -82,7 +86,7 @@ class Documents(unittest.TestCase):
 
     def run_all(self, document):
         path = SOURCE / document
-        commands = shown_commands(path.read_text()) if path.exists() else []
+        commands = shown_commands(RUN_ELSEWHERE.sub("", path.read_text())) if path.exists() else []
         folder = pathlib.Path(tempfile.mkdtemp(prefix="kvsim-doc-"))
         self.addCleanup(shutil.rmtree, folder)
         for name in "traces", "tools", "policies", "analysis":
