@@ -200,15 +200,6 @@ class Judged:
         right = [(round(of[0]), policy) for policy, of in self.answered(cut, budget).items()]
         return sorted(right, key=lambda each: (-each[0], each[1]))
 
-    def least(self, cut, budget, measure):
-        """Policies by a measure's mean over kinds, least first."""
-        found = {}
-        for kind in self.model.kinds:
-            policies, means = self.means(kind, cut, budget, measure)
-            for policy, value in zip(policies, means[0]):
-                found.setdefault(policy, []).append(value)
-        return sorted((np.mean(of), policy) for policy, of in found.items() if len(of) == len(self.model.kinds))
-
 
 def short(value):
     """Two decimals without the leading zero; undefined is a dash."""
@@ -242,41 +233,6 @@ def unordered(cut, measure, budgets=BUDGETS):
     return judge
 
 
-def loses_least(policy, cut, budgets, measure):
-    def judge(model):
-        found = [model.least(cut, budget, measure)[0] for budget in budgets]
-        return all(best == policy for _, best in found), ", ".join(f"least: `{best}` {value:.2f}" for value, best in found)
-    return judge
-
-
-def answer_all(policies, cut, budget):
-    def judge(model):
-        right, full = {policy: model.answered(cut, budget)[policy][0] for policy in policies}, model.full()
-        told = ", ".join(f"`{policy}` {of:.0f}" for policy, of in right.items())
-        return all(of >= 0.95 * full for of in right.values()), f"{told} of {full:.0f}"
-    return judge
-
-
-def answers_more(policy, others, cut, budget):
-    """Against each of the others, by the paired interval."""
-    def judge(model):
-        answered = model.answered(cut, budget)
-        leads = [np.percentile((answered[policy] - answered[other])[1:], [2.5, 97.5]) for other in others]
-        verdict = True if all(low > 0 for low, _ in leads) else False if any(high < 0 for _, high in leads) else None
-        return verdict, ", ".join(f"`{each}` {answered[each][0]:.0f}" for each in (policy, *others))
-    return judge
-
-
-def no_representatives(model):
-    """Where the base answers more than 1 % less than the full cache, so do its representatives."""
-    full, places, within, better = model.full(), 0, 0, 0
-    for cut, budget in itertools.product(CUTS, BUDGETS):
-        base, crushed = (model.answered(cut, budget)[policy][0] for policy in ("h2o", "kvcrush"))
-        if base < 0.99 * full:
-            places, within, better = places + 1, within + (crushed >= 0.99 * full), better + (crushed > base)
-    return within == 0, f"within 1 % at {within} of {places} places, more than `h2o` at {better}"
-
-
 def rises(model):
     """R and right answers from one budget to the next, of every policy, kind and cut."""
     kept = places = 0
@@ -303,13 +259,6 @@ CLAIMS = [
     ("R does not, question known", unordered("prompt", "r")),
     ("R does not, question not known", unordered("question", "r")),
     ("Where R rises with the budget, answers do not fall (95 % of steps)", rises),
-    ("`keydiff+adakv` has the least peak loss at 25 and 50 %, question not known",
-     loses_least("keydiff+adakv", "question", BUDGETS[1:], "peak_loss")),
-    ("`snapkv` and `snapkv+xkv` answer everything (95 %) with a tenth, question known",
-     answer_all(["snapkv", "snapkv+xkv"], "prompt", "10%")),
-    ("`random` answers more than `snapkv` and `h2o` at 50 %, question not known",
-     answers_more("random", ["snapkv", "h2o"], "question", "50%")),
-    ("`kvcrush` is nowhere within 1 % of the full cache where `h2o`, its base, is not", no_representatives),
 ]
 VERDICT = {True: "yes", False: "**no**", None: "open"}
 
