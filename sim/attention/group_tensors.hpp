@@ -77,7 +77,7 @@ class GroupTensors {
     MatrixView keys(int lane) const override { return prompt_of(all_->keys(at(lane, 1))); }
     MatrixView values(int lane) const override { return prompt_of(all_->values(at(lane, 1))); }
     MatrixView queries(int query_head) const override;
-    Rotary rotary() const override { return all_->sequence_->model().rotary(); }
+    Rotary rotary() const override { return all_->sequence_->model().rotary(all_->group_.layer); }
     double scale() const override { return all_->sequence_->model().attn_scale; }
     std::span<const std::uint8_t> classes() const override;
     MatrixView output_weights(int query_head) const override;

@@ -57,7 +57,14 @@ class ClosedLoop {
         length_(first_fed_ + most_fed(sequence, tokens, asked)),
         batch_(config, weights, asked.elem, length_, workers_),
         outcomes_(asked.turns.size()) {
-    if (asked.positions != LoopPositions::text) rotation_.emplace(sequence.model().rotary(), length_);
+    if (asked.positions == LoopPositions::text) return;
+    for (std::uint32_t layer = 0; layer < config.n_layers; ++layer) {
+      // Layers that rotate alike share a table.
+      const std::vector<std::uint32_t>& rotation = sequence.model().layer_rotation;
+      const std::size_t number = rotation.empty() ? 0 : rotation[layer];
+      rotations_.resize(std::max(rotations_.size(), number + 1));
+      if (!rotations_[number]) rotations_[number].emplace(sequence.model().rotary(layer), length_);
+    }
   }
 
   std::vector<LoopOutcome> run() {
@@ -563,6 +570,11 @@ class ClosedLoop {
       slots.push_back({stored.rest_key(own).data(), stored.rest_value(own).data(), stored.rest_bias(own)});
   }
 
+  const KeyRotation& rotation_of(std::uint32_t layer) const {
+    const std::vector<std::uint32_t>& rotation = sequence_.model().layer_rotation;
+    return *rotations_[rotation.empty() ? 0 : rotation[layer]];
+  }
+
   /// What one lane of one row attends of the positions of the text. `rotated`: storage of keys that have
   /// moved.
   void text_slots(std::uint32_t layer, std::size_t row, std::size_t lane, const Attended& what,
@@ -574,7 +586,7 @@ class ClosedLoop {
       SlotRow& at = slots.emplace_back(slot_row(layer, row, lane, what.positions[slot]));
       if (what.shifts.empty() || what.shifts[slot] == 0 || at.key == nullptr) continue;
       float* to = rotated.data() + slot * dim;
-      rotation_->rotate({at.key, dim}, what.shifts[slot], to);
+      rotation_of(layer).rotate({at.key, dim}, what.shifts[slot], to);
       at.key = to;
     }
   }
@@ -959,9 +971,9 @@ class ClosedLoop {
   const LoopPlan loop_plan_;
   const std::size_t prompt_, first_fed_, length_;
   model::cpu::StepBatch batch_;
-  std::optional<KeyRotation> rotation_;       // if positions are not those of the text
-  Request request_;                           // the cells that a running model can serve
-  std::vector<std::size_t> cell_of_request_;  // their numbers in what was asked
+  std::vector<std::optional<KeyRotation>> rotations_;  // by number, if positions are not those of the text
+  Request request_;                                    // the cells that a running model can serve
+  std::vector<std::size_t> cell_of_request_;           // their numbers in what was asked
   Plan plan_;
   std::deque<Stream> streams_;  // a reference, then the cells that are compared with it
   std::size_t first_reference_of_own_ = 0;

@@ -40,7 +40,8 @@ void check_shapes(std::span<const CalibrationRun> runs) {
     if (shape_text(model) != shape_text(first))
       usage_error("has " + shape_text(model) + ", the first trace " + shape_text(first), run.name,
                   "A calibration is of runs of one model.");
-    if (model.inv_freq != first.inv_freq || model.rope_layout != first.rope_layout)
+    if (model.inv_freq != first.inv_freq || model.rope_layout != first.rope_layout ||
+        model.layer_rotation != first.layer_rotation)
       usage_error("rotates keys in another way than the first trace", run.name,
                   "A calibration is of runs of one model.");
   }
@@ -65,7 +66,7 @@ void observe(policy::Calibrator& calibrator, const trace::Sequence& sequence, st
   if (calibrator.needs_queries())
     queries = read_layer(sequence, trace::Tensor::query, layer, model.n_q_heads, model.head_dim);
   policy::LayerTokens tokens;
-  tokens.rotary = model.rotary();
+  tokens.rotary = model.rotary(layer);
   for (std::size_t head = 0; head < keys.size(); ++head) {
     tokens.keys.push_back({keys[head].data(), sequence.length(), model.head_dim, model.head_dim});
     tokens.values.push_back({values[head].data(), sequence.length(), model.v_head_dim, model.v_head_dim});

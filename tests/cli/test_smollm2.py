@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares runs of SmolLM2-135M-Instruct from its GGUF file, which tools/model.sh fetches, with what transformers reads in the
-same file: the answers to ten prompts token by token, their logarithms of probabilities, and the recorded queries, keys and values.
+"""Compares runs of SmolLM2-135M-Instruct and Gemma 3 270M from their GGUF files, which tools/model.sh fetches, with what transformers
+reads in the same files: the answers to ten prompts token by token, their logarithms of probabilities, and the recorded queries, keys and values.
 
 Usage: KVSIM_TORCH_PYTHON=PYTHON test_smollm2.py KVSIM SOURCE_DIR
 """
@@ -21,11 +21,16 @@ from transformers import AttentionInterface  # noqa: E402
 
 from kvsim_command import SOURCE, CommandTest, main  # noqa: E402
 
-FETCHED = subprocess.run([SOURCE / "tools/model.sh"], capture_output=True, text=True)
-if FETCHED.returncode != 0:
-    print(f"skipped: SMOLLM2 IS NOT COMPARED WITH TRANSFORMERS: {FETCHED.stderr.strip().splitlines()[-1]}")
-    sys.exit(SKIPPED)
-MODEL = pathlib.Path(FETCHED.stdout.strip())
+
+def fetched(name):
+    done = subprocess.run([SOURCE / "tools/model.sh", name], capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"skipped: {name.upper()} IS NOT COMPARED WITH TRANSFORMERS: {done.stderr.strip().splitlines()[-1]}")
+        sys.exit(SKIPPED)
+    return pathlib.Path(done.stdout.strip())
+
+
+MODELS = {name: fetched(name) for name in ("smollm2", "gemma3")}
 NEW_TOKENS = 12
 LOG_P_TOLERANCE, TENSOR_TOLERANCE = 1e-3, 1e-4  # in f32: nats; relative, in the Frobenius norm
 PROMPTS = [
@@ -59,12 +64,14 @@ def attend_and_record(module, query, key, value, attention_mask, scaling, **opti
 AttentionInterface.register("recorded", attend_and_record)
 
 
-class SmolLM2(CommandTest):
+class Compared:
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        cls.file = MODELS[cls.name]
         cls.model = transformers.AutoModelForCausalLM.from_pretrained(
-            MODEL.parent, gguf_file=MODEL.name, attn_implementation="recorded", dtype=torch.float32).eval()
+            cls.file.parent, gguf_file=cls.file.name, attn_implementation="recorded", dtype=torch.float32).eval()
+        recorded.clear()
 
     def logits(self, ids):
         with torch.no_grad():
@@ -74,7 +81,7 @@ class SmolLM2(CommandTest):
         worst = 0.0
         for prompt in PROMPTS:
             (self.folder / "prompt.txt").write_text(prompt)
-            self.ok("capture", "--model", MODEL, "--prompt", "prompt.txt", "--max-new-tokens", NEW_TOKENS, "--ignore-eos", "--elem", "f32",
+            self.ok("capture", "--model", self.file, "--prompt", "prompt.txt", "--max-new-tokens", NEW_TOKENS, "--ignore-eos", "--elem", "f32",
                     "--quiet", "--overwrite", "-o", "run.h5")
             with h5py.File(self.folder / "run.h5") as file:
                 ids, log_p = file["tokens/id"][...].tolist(), file["tokens/logprob"][...]
@@ -90,9 +97,18 @@ class SmolLM2(CommandTest):
                         self.assertEqual(mine.shape, tensor.shape)
                         error = np.linalg.norm(mine - tensor) / np.linalg.norm(tensor)
                         self.assertLessEqual(error, TENSOR_TOLERANCE, f"{prompt}: layer {layer}, {name}")
-        self.assertEqual(len(recorded), 30)
+        self.assertEqual(len(recorded), self.layers)
         self.assertLessEqual(worst, LOG_P_TOLERANCE)
         print(f"largest difference of log p: {worst:.1e} nats")
+
+
+class SmolLM2(Compared, CommandTest):
+    name, layers = "smollm2", 30
+
+
+class Gemma3(Compared, CommandTest):
+    """Its prompts are shorter than its windows: these are compared on the golden checkpoint."""
+    name, layers = "gemma3", 18
 
 
 if __name__ == "__main__":

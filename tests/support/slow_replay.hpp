@@ -67,6 +67,7 @@ class SlowPrompt final : public policy::Prompt {
       sequence.source().read_output_weights(layer, head, output_weights_.back());
     }
     model_ = &model;
+    layer_ = layer;
     prompt_ = sequence.prompt_length();
     key_dim_ = sequence.model().head_dim;
     value_dim_ = sequence.model().v_head_dim;
@@ -81,7 +82,7 @@ class SlowPrompt final : public policy::Prompt {
   MatrixView queries(int head) const override {
     return {queries_[static_cast<std::size_t>(head)].data(), prompt_, key_dim_, key_dim_};
   }
-  Rotary rotary() const override { return model_->rotary(); }
+  Rotary rotary() const override { return model_->rotary(layer_); }
   double scale() const override { return model_->attn_scale; }
   MatrixView output_weights(int head) const override {
     return {output_weights_[static_cast<std::size_t>(head)].data(), value_dim_, model_->hidden_size,
@@ -101,6 +102,7 @@ class SlowPrompt final : public policy::Prompt {
     return out;
   }
   std::vector<std::vector<float>> keys_, values_, queries_, output_weights_;
+  std::uint32_t layer_ = 0;
   const trace::Model* model_ = nullptr;
   std::size_t prompt_ = 0, key_dim_ = 0, value_dim_ = 0;
 };

@@ -64,6 +64,7 @@ class FileTrace final : public Source {
  private:
   void read_root();
   void read_model();
+  void read_rotations();
   void read_capture();
   void read_tokens();
   void read_segments();
@@ -91,6 +92,7 @@ class FileTrace final : public Source {
   Header header_;
   std::uint64_t n_tokens_ = 0, n_segments_ = 0, n_passes_ = 0;
   bool complete_ = false, has_block_digests_ = false;
+  std::uint64_t needs_ = 0;  ///< schema::Needed
   std::string content_sha256_;
   std::vector<std::uint8_t> segment_sha256_;
   std::vector<std::array<StoredRows, 3>> tensors_;  ///< per layer, by Tensor

@@ -3,6 +3,7 @@
 /// traces/format/SCHEMA.md.
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,14 +30,18 @@ struct Model {
   std::string weights_sha256;
   std::vector<std::int32_t>
       layer_window;             ///< [n_layers]; -1: full attention, else key j is seen by t iff t-W < j <= t
-  std::vector<float> inv_freq;  ///< [rotary_dim/2], after scaling
-  std::string config_json;      ///< verbatim, may be empty
+  std::vector<float> inv_freq;  ///< [rotary_dim/2], after scaling; of each rotation, where there are several
+  std::vector<std::uint32_t> layer_rotation;  ///< [n_layers], of several rotations; empty: there is one
+  std::vector<double> rotation_factor;        ///< rope_attention_factor of each of several; else empty
+  std::string config_json;                    ///< verbatim, may be empty
 
   std::uint32_t group() const { return n_q_heads / n_kv_heads; }
-  /// The rotation of stored queries and keys by their token's position; refers to inv_freq.
-  Rotary rotary() const {
-    return {inv_freq, rope_layout == "interleaved" ? RotaryLayout::interleaved : RotaryLayout::half_split,
-            rope_attention_factor};
+  /// The rotation of a layer's stored queries and keys by their token's position; refers to inv_freq.
+  Rotary rotary(std::uint32_t layer) const {
+    const std::size_t number = layer_rotation.empty() ? 0 : layer_rotation[layer], pairs = rotary_dim / 2;
+    return {std::span(inv_freq).subspan(number * pairs, pairs),
+            rope_layout == "interleaved" ? RotaryLayout::interleaved : RotaryLayout::half_split,
+            rotation_factor.empty() ? rope_attention_factor : rotation_factor[number]};
   }
 };
 

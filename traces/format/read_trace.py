@@ -6,8 +6,10 @@ import numpy as np
 def read_trace(path):
     """Tokens, and per layer q [Hq, Nq, d], k [Hkv, N, d], v [Hkv, N, dv], wo [Hq, dv, hidden_size] or None as float32."""
     with h5py.File(path, "r") as file:
-        if file.attrs["format"] != b"kvtrace" or file.attrs["schema_major"] != 1 or not file.attrs["complete"]:
-            raise ValueError(f"{path} is not a complete kvtrace file of schema 1")
+        if file.attrs["format"] != b"kvtrace" or file.attrs["schema_major"] > 2 or not file.attrs["complete"]:
+            raise ValueError(f"{path} is not a complete kvtrace file of schema 1 or 2")
+        if int(file.attrs.get("needs", 0)) > 1:
+            raise ValueError(f"{path} says what this reader does not know")
         model = dict(file["model"].attrs)
         layers = []
         for layer in range(model["n_layers"]):

@@ -106,10 +106,14 @@ void FileTrace::read_root() {
   if (!root.has_attribute("format") || root.text("format") != schema::kFormat)
     input_error("is an HDF5 file, but not a kvsim trace", path_);
   const std::uint64_t major = root.count("schema_major", kAny32);
-  if (major != schema::kMajor)
-    input_error(
-        "has schema " + std::to_string(major) + "; this kvsim reads schema " + std::to_string(schema::kMajor),
-        path_, major > schema::kMajor ? "A newer kvsim wrote it." : "");
+  if (major != schema::kMajor && major != schema::kMajorOfNeeded)
+    input_error("has schema " + std::to_string(major) + "; this kvsim reads schemas " +
+                    std::to_string(schema::kMajor) + " and " + std::to_string(schema::kMajorOfNeeded),
+                path_, major > schema::kMajorOfNeeded ? "A newer kvsim wrote it." : "");
+  needs_ = major == schema::kMajor ? 0 : root.count("needs", kAny64);
+  if ((needs_ & ~schema::kKnownNeeds) != 0)
+    input_error("says what this kvsim does not know (needs = " + std::to_string(needs_) + ")", path_,
+                "A newer kvsim wrote it.");
   complete_ = root.flag("complete");
   n_tokens_ = root.count("n_tokens", schema::kMaxTokens);
   n_segments_ = root.count("n_segments", schema::kMaxSegments);
@@ -119,6 +123,22 @@ void FileTrace::read_root() {
   header_.writer = root.text("writer");
   content_sha256_ = root.text("content_sha256");
   has_block_digests_ = (root.count("features", kAny64) & schema::kBlockDigests) != 0;
+}
+
+void FileTrace::read_rotations() {
+  const InputGroup group = file_.root().group("model");
+  Model& model = header_.model;
+  const std::uint64_t pairs = model.rotary_dim / 2;
+  if ((needs_ & schema::kLayerRotations) == 0) {
+    model.inv_freq = list<float>(group, "inv_freq", pairs, "rotary_dim");
+    return;
+  }
+  const std::uint64_t count = group.count("n_rotations", schema::kMaxLayers);
+  const InputDataset frequencies = group.dataset("inv_freq", {Type::f32}, 2);
+  frequencies.expect({count, pairs}, "n_rotations and rotary_dim");
+  model.inv_freq = take<float>(frequencies);
+  model.rotation_factor = list<double>(group, "rotation_factor", count, "n_rotations");
+  model.layer_rotation = list<std::uint32_t>(group, "layer_rotation", model.n_layers, "n_layers");
 }
 
 void FileTrace::read_model() {
@@ -148,7 +168,7 @@ void FileTrace::read_model() {
   model.tied_embeddings = group.flag("tied_embeddings");
   model.weights_sha256 = group.text("weights_sha256");
   model.layer_window = list<std::int32_t>(group, "layer_window", model.n_layers, "n_layers");
-  model.inv_freq = list<float>(group, "inv_freq", model.rotary_dim / 2, "rotary_dim");
+  read_rotations();
   const InputDataset config = group.dataset("config_json", {Type::u8}, 1);
   if (config.bytes() > schema::kMaxConfigBytes) input_error("is larger than 1 MiB", config.where());
   const std::vector<char> text = take<char>(config);

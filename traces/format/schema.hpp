@@ -13,6 +13,8 @@ namespace kvsim::trace::schema {
 
 inline constexpr const char* kFormat = "kvtrace";
 inline constexpr std::uint16_t kMajor = 1, kMinor = 4;
+/// Of files that say something which a reader may not ignore (Needed).
+inline constexpr std::uint16_t kMajorOfNeeded = 2;
 
 // What a reader accepts at most.
 inline constexpr std::uint64_t kMaxLayers = 1024, kMaxHeads = 1024, kMaxDim = 1024;
@@ -34,6 +36,12 @@ enum Feature : std::uint64_t {
   kText = 1U << 6,
   kOutputWeights = 1U << 7,
 };
+
+/// Bits of the root attribute `needs`: what a reader has to know, or it would be silently wrong.
+enum Needed : std::uint64_t {
+  kLayerRotations = 1U << 0,
+};
+inline constexpr std::uint64_t kKnownNeeds = kLayerRotations;
 
 inline std::string layer_group(std::uint32_t layer) {
   char name[16];

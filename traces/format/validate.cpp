@@ -167,6 +167,18 @@ void check_workload(const Capture& capture, const Place& place) {
   }
 }
 
+void check_rotations(const Model& model, const Place& place) {
+  const bool several = !model.layer_rotation.empty();
+  const std::size_t count = several ? model.rotation_factor.size() : 1;
+  place.length(model.inv_freq.size(), count * (model.rotary_dim / 2), "/model/inv_freq");
+  place.length(model.layer_rotation.size(), several ? model.n_layers : 0, "/model/layer_rotation");
+  for (std::size_t i = 0; i < model.layer_rotation.size(); ++i)
+    place.require(model.layer_rotation[i] < count, "/model/layer_rotation", i, "is not below n_rotations");
+  for (std::size_t i = 0; i < model.rotation_factor.size(); ++i)
+    place.require(std::isfinite(model.rotation_factor[i]) && model.rotation_factor[i] > 0,
+                  "/model/rotation_factor", i, "is not positive");
+}
+
 }  // namespace
 
 void check_model(const Model& model, const std::string& where) {
@@ -198,7 +210,7 @@ void check_model(const Model& model, const std::string& where) {
   for (std::size_t i = 0; i < model.layer_window.size(); ++i)
     place.require(model.layer_window[i] == -1 || model.layer_window[i] > 0, "/model/layer_window", i,
                   "is neither -1 nor a window");
-  place.length(model.inv_freq.size(), model.rotary_dim / 2, "/model/inv_freq");
+  check_rotations(model, place);
   for (std::size_t i = 0; i < model.inv_freq.size(); ++i)
     place.require(std::isfinite(model.inv_freq[i]) && model.inv_freq[i] >= 0, "/model/inv_freq", i,
                   "is not a frequency");

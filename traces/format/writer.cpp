@@ -273,8 +273,10 @@ void Writer::State::write_root(const Header& final, const std::string& digest) {
   if (final.counted_tokens > 0) features |= schema::kColumnStatistics;
   if (options.digests) features |= schema::kBlockDigests;
   hdf5::put_text(root, "format", schema::kFormat, place);
-  hdf5::put(root, "schema_major", schema::kMajor, place);
-  hdf5::put(root, "schema_minor", schema::kMinor, place);
+  const std::uint64_t needs = final.model.layer_rotation.empty() ? 0 : std::uint64_t{schema::kLayerRotations};
+  hdf5::put(root, "schema_major", needs != 0 ? schema::kMajorOfNeeded : schema::kMajor, place);
+  hdf5::put<std::uint16_t>(root, "schema_minor", needs != 0 ? 0 : schema::kMinor, place);
+  if (needs != 0) hdf5::put(root, "needs", needs, place);
   hdf5::put_text(root, "file_uuid", final.file_uuid, place);
   hdf5::put_text(root, "created_utc", final.created_utc, place);
   hdf5::put_text(root, "writer", final.writer, place);
@@ -314,7 +316,15 @@ void Writer::State::write_model(const Header& final) {
   hdf5::put<std::uint8_t>(id, "tied_embeddings", model.tied_embeddings, place);
   hdf5::put_text(id, "weights_sha256", model.weights_sha256, place);
   put_list(id, "layer_window", model.layer_window, place);
-  put_list(id, "inv_freq", model.inv_freq, place);
+  if (model.layer_rotation.empty()) {
+    put_list(id, "inv_freq", model.inv_freq, place);
+  } else {
+    const std::uint64_t count = model.rotation_factor.size();
+    hdf5::put(id, "n_rotations", static_cast<std::uint32_t>(count), place);
+    put_array(id, "inv_freq", hdf5::Type::f32, model.inv_freq.data(), {count, model.rotary_dim / 2}, place);
+    put_list(id, "rotation_factor", model.rotation_factor, place);
+    put_list(id, "layer_rotation", model.layer_rotation, place);
+  }
   put_array(id, "config_json", hdf5::Type::u8, model.config_json.data(), {model.config_json.size()}, place);
 
   const hdf5::Object tokenizer = group("tokenizer");

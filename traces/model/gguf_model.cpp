@@ -25,13 +25,13 @@ constexpr const char* kLongDivisors = "rope_factors_long.weight";
 constexpr std::uint64_t kAnyPosition = 1ULL << 24;  // more than any run of kvsim reaches
 
 std::string checked_architecture(const Gguf& file) {
-  const std::vector<std::string> known{"llama", "phi3", "qwen2", "qwen3"};
+  const std::vector<std::string> known{"gemma3", "llama", "phi3", "qwen2", "qwen3"};
   const std::string name(file.text(kArchitecture));
   for (const std::string& one : known)
     if (one == name) return name;
   const std::string near = suggestion(name, known);
   input_error("architecture " + in_quotes(name) + " is not supported", file.where(kArchitecture),
-              "Supported: llama, phi3, qwen2, qwen3." + (near.starts_with("Did") ? " " + near : ""));
+              "Supported: gemma3, llama, phi3, qwen2, qwen3." + (near.starts_with("Did") ? " " + near : ""));
 }
 
 /// Throws Error(input) for a file that is no whole model.
@@ -155,6 +155,19 @@ void read_heads(Fields& fields, json::object& config) {
   config["partial_rotary_factor"] = part;
 }
 
+/// What llama.cpp knows of Gemma 3 without the file: full layers are every sixth, windows rotate by a base of
+/// 10,000, and one of 62 layers divides by the width of a head as if heads shared the residual stream.
+void read_gemma3(Fields& fields, json::object& config) {
+  constexpr std::uint64_t kLayersOf27B = 62;
+  const bool largest = fields.integer("block_count") == kLayersOf27B;
+  config["sliding_window"] = fields.integer("attention.sliding_window");
+  config["query_pre_attn_scalar"] =
+      largest ? fields.integer("embedding_length") / fields.integer("attention.head_count")
+              : config["head_dim"].to_number<std::uint64_t>();
+  config["rope_local_base_freq"] = fields.number_or("rope.freq_base_swa", 10000);
+  config["kvsim_whole_norms"] = true;
+}
+
 json::array end_tokens(const Gguf& file) {
   json::array ids;
   for (const char* name : {"eos", "eot", "eom"}) {
@@ -188,6 +201,8 @@ constexpr Names kOfLayer[]{{"attn_norm", "input_layernorm"},
                            {"attn_q_norm", "self_attn.q_norm"},
                            {"attn_k_norm", "self_attn.k_norm"},
                            {"ffn_norm", "post_attention_layernorm"},
+                           {"post_attention_norm", "post_attention_layernorm"},
+                           {"post_ffw_norm", "post_feedforward_layernorm"},
                            {"ffn_gate", "mlp.gate_proj"},
                            {"ffn_up", "mlp.up_proj"},
                            {"ffn_down", "mlp.down_proj"}};
@@ -206,7 +221,7 @@ LayerPart layer_part(std::string_view name) {
 
 /// The name in a Hugging Face checkpoint. Unknown ones of a layer get a name of that layer, which
 /// load_weights() refuses.
-std::string checkpoint_name(const Gguf& file, const std::string& name, bool fused) {
+std::string checkpoint_name(const Gguf& file, const std::string& name, const std::string& architecture) {
   for (const auto& [theirs, ours] : kWhole)
     if (theirs == name) return std::string(ours);
   const LayerPart split = layer_part(name);
@@ -215,7 +230,8 @@ std::string checkpoint_name(const Gguf& file, const std::string& name, bool fuse
   std::string part(split.part);
   for (const auto& [theirs, ours] : kOfLayer)
     if (theirs == split.part) part = ours;
-  if (fused && split.part == "ffn_up") part = "mlp.gate_up_proj";
+  if (architecture == "phi3" && split.part == "ffn_up") part = "mlp.gate_up_proj";
+  if (architecture == "gemma3" && split.part == "ffn_norm") part = "pre_feedforward_layernorm";
   return "model.layers." + std::string(split.layer) + "." + part + std::string(split.ending);
 }
 
@@ -254,7 +270,7 @@ std::string gguf_config(const Gguf& file) {
   check_kind(file);
   Fields fields(file, architecture);
   const std::vector<std::uint64_t>& embedding = file.tensor("token_embd.weight").shape;
-  json::object config{{"model_type", architecture},
+  json::object config{{"model_type", architecture == "gemma3" ? "gemma3_text" : architecture},
                       {"num_hidden_layers", fields.integer("block_count")},
                       {"intermediate_size", fields.integer("feed_forward_length")},
                       {"vocab_size", fields.integer_or("vocab_size", embedding.empty() ? 0 : embedding[0])},
@@ -268,6 +284,8 @@ std::string gguf_config(const Gguf& file) {
     // 0 means that there is none.
     if (const std::uint64_t window = fields.integer_or("attention.sliding_window", 0))
       config["sliding_window"] = window;
+  } else if (architecture == "gemma3") {
+    read_gemma3(fields, config);
   } else if (architecture != "qwen2") {
     config["attention_bias"] = file.tensors().contains("blk.0.attn_q.bias");
     if (architecture == "llama") config["mlp_bias"] = file.tensors().contains("blk.0.ffn_up.bias");
@@ -312,7 +330,7 @@ TensorMap gguf_tensors(const Gguf& file, std::vector<std::unique_ptr<std::byte[]
       interleaved = file.integer("llama.attention.head_count");
       if (k) interleaved = file.integer_or("llama.attention.head_count_kv", interleaved);
     }
-    tensors.emplace(checkpoint_name(file, name, architecture == "phi3"),
+    tensors.emplace(checkpoint_name(file, name, architecture),
                     stored(file, name, tensor, interleaved, owned));
   }
   return tensors;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -190,7 +191,8 @@ void refuse_to_run(const JsonObject& config, const ModelConfig& model) {
   refuse_if_present(config, "quantization_config", "quantised checkpoints are not supported");
   // Gemma's files say gelu, or another field says what is meant, and mean the approximation.
   const char* known = model.gelu ? "gelu_pytorch_tanh" : "silu";
-  const std::string activation = config.text_or("hidden_act", known);
+  const std::string activation =
+      config.text_or(model.model_type == "gemma3_text" ? "hidden_activation" : "hidden_act", known);
   if (activation != known && activation != (model.gelu ? "gelu" : "swish"))
     input_error("activation " + in_quotes(activation) + " is not supported, only " + known,
                 config.path("hidden_act"), kElsewhere);
@@ -295,6 +297,8 @@ bool bias_flag(const JsonObject& config, const Family& family, const char* field
 
 void read_parts(const JsonObject& config, const Family& family, ModelConfig& model) {
   static_cast<LayerParts&>(model) = family.parts;
+  // Files of llama.cpp have the whole factors of norms.
+  if (config.flag_or("kvsim_whole_norms", false)) model.norms_from_one = false;
   const bool known = family.attention_bias != Family::Biased::none;
   const bool biased = bias_flag(config, family, "attention_bias", known, known && family.parts.qkv_bias);
   if (known) model.qkv_bias = biased;
@@ -400,12 +404,19 @@ void read_factors(const JsonObject& config, ModelConfig& model) {
   const auto factor = [&](const char* field) {
     return static_cast<float>(config.number_or(field, 1e-6, 1e6, 1));
   };
-  if (model.model_type == "gemma") model.embedding_scale = std::sqrt(static_cast<float>(model.hidden_size));
+  const bool gemma3 = model.model_type == "gemma3_text";
+  if (gemma3 || model.model_type == "gemma")
+    model.embedding_scale = std::sqrt(static_cast<float>(model.hidden_size));
   if (model.model_type == "granite") {
     model.embedding_scale = factor("embedding_multiplier");
     model.residual_scale = factor("residual_multiplier");
     model.logit_divisor = factor("logits_scaling");
     model.attention_scale = config.number_or("attention_multiplier", 1e-6, 1e6, 1);
+  }
+  if (gemma3) {
+    refuse_if_present(config, "final_logit_softcapping", "capped logits are not supported");
+    const double divisor = config.number_or("query_pre_attn_scalar", 1e-6, 1e6, 256);
+    if (divisor != model.head_dim) model.attention_scale = 1 / std::sqrt(divisor);
   }
   // Its class has another default than the others.
   if (model.model_type == "mixtral" && !config.has("rope_theta") && !config.has("rope_parameters"))
@@ -433,7 +444,11 @@ ModelConfig read_model(JsonObject config, Purpose purpose) {
   } else {
     refuse_to_run(config, model);
     model.norm_eps = config.number_or("rms_norm_eps", 0, 1, family.norm_eps);
-    model.rope = read_rope(config, {model.model_type, model.head_dim, model.max_positions});
+    const RopeContext context{model.model_type, model.head_dim, model.max_positions};
+    if (model.model_type == "gemma3_text")
+      std::tie(model.rope, model.window_rope) = read_two_ropes(config, context);
+    else
+      model.rope = read_rope(config, context);
     read_factors(config, model);
     model.eos = token_ids(config, "eos_token_id", model.vocab_size);
   }

@@ -38,6 +38,7 @@ struct ModelConfig : LayerParts {
   bool predicts_further = false;  ///< the file has layers that predict further tokens, which are not read
   StoredWeights stored_weights;
   RopeConfig rope;                                ///< of models that kvsim runs, as what follows
+  std::optional<RopeConfig> window_rope;          ///< of layers with a window, where they rotate otherwise
   float embedding_scale = 1, residual_scale = 1;  ///< factors on what is looked up, on what a half adds
   float logit_divisor = 1;
   double attention_scale = 0;  ///< factor on q.k; 0: 1/sqrt(head_dim)
@@ -46,10 +47,12 @@ struct ModelConfig : LayerParts {
   std::vector<std::int32_t> eos;  ///< ids that end generation; may be empty
   std::string json;               ///< config.json verbatim, or gguf_config()
 
+  /// Whether a layer rotates by window_rope.
+  bool rotates_apart(std::uint32_t layer) const { return window_rope && layer_window[layer] > 0; }
   /// Whether the model has parts that only the processor computes so far.
   bool needs_processor() const {
-    return experts.count > 0 || norms_behind || wide_qk_norm || gelu || embedding_scale != 1 ||
-           residual_scale != 1 || logit_divisor != 1 || attention_scale != 0;
+    return experts.count > 0 || norms_behind || norms_per_block != 2 || window_rope || wide_qk_norm || gelu ||
+           embedding_scale != 1 || residual_scale != 1 || logit_divisor != 1 || attention_scale != 0;
   }
 };
 

@@ -182,6 +182,21 @@ float llama3_frequency(const RopeConfig& rope, float f) {
 
 }  // namespace
 
+namespace {
+
+RopeConfig read_scaled(const JsonObject& config, const JsonObject& scaling, const RopeContext& context,
+                       double theta) {
+  RopeConfig rope;
+  rope.theta = from_either(config, scaling, "rope_theta", [&](const JsonObject& object) {
+    return object.number_or("rope_theta", 1, kHuge, theta);
+  });
+  rope.rotary_dim = read_rotary_dim(config, scaling, context);
+  read_scaling(config, scaling, context, rope);
+  return rope;
+}
+
+}  // namespace
+
 RopeConfig read_rope(const JsonObject& config, const RopeContext& context) {
   const bool newer = config.has("rope_parameters"), older = config.has("rope_scaling");
   if (newer && older)
@@ -194,13 +209,22 @@ RopeConfig read_rope(const JsonObject& config, const RopeContext& context) {
     if (member.value().is_object())
       input_error("rotary parameters per layer type are not supported", scaling.where(), kElsewhere);
   }
-  RopeConfig rope;
-  rope.theta = from_either(config, scaling, "rope_theta", [&](const JsonObject& object) {
-    return object.number_or("rope_theta", 1, kHuge, rope.theta);
-  });
-  rope.rotary_dim = read_rotary_dim(config, scaling, context);
-  read_scaling(config, scaling, context, rope);
-  return rope;
+  return read_scaled(config, scaling, context, RopeConfig{}.theta);
+}
+
+std::pair<RopeConfig, RopeConfig> read_two_ropes(const JsonObject& config, const RopeContext& context) {
+  constexpr double kTheta = 1e6;  // of the class, for full layers
+  const double local = config.number_or("rope_local_base_freq", 1, kHuge, 10000);
+  if (config.has("rope_parameters")) {
+    const JsonObject both = config.object("rope_parameters");
+    return {read_scaled(config, both.object("full_attention"), context, kTheta),
+            read_scaled(config, both.object("sliding_attention"), context, local)};
+  }
+  const json::value nothing(json::object_kind);
+  const JsonObject none(nothing, config.where());
+  return {
+      read_scaled(config, config.has("rope_scaling") ? config.object("rope_scaling") : none, context, kTheta),
+      read_scaled(none, none, context, local)};
 }
 
 std::vector<float> rope_frequencies(const RopeConfig& rope, std::uint64_t positions) {

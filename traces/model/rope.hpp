@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvsim {
@@ -43,6 +44,10 @@ struct RopeContext {
 /// (transformers 5), with partial_rotary_factor and original_max_position_embeddings in either place. Throws
 /// Error(input).
 RopeConfig read_rope(const JsonObject& config, const RopeContext& context);
+
+/// The rotations of full layers and of layers with a window where these are two (Gemma 3): rope_parameters
+/// has an object of each kind, or rope_local_base_freq is that of windows, which are not scaled.
+std::pair<RopeConfig, RopeConfig> read_two_ropes(const JsonObject& config, const RopeContext& context);
 
 /// Frequencies [rotary_dim/2] of a run that reaches `positions` positions, computed in float as the reference
 /// implementation does. Only longrope depends on `positions`: the whole run uses short factors up to

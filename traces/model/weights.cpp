@@ -154,6 +154,11 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t
   if (config.norms_behind) {
     weights.attention_out_norm = norm("post_attention_layernorm");
     weights.mlp_out_norm = norm("post_feedforward_layernorm");
+  } else if (config.norms_per_block == 4) {
+    weights.attention_norm = norm("input_layernorm");
+    weights.attention_out_norm = norm("post_attention_layernorm");
+    weights.mlp_norm = norm("pre_feedforward_layernorm");
+    weights.mlp_out_norm = norm("post_feedforward_layernorm");
   } else {
     weights.attention_norm = norm("input_layernorm");
     weights.mlp_norm = norm("post_attention_layernorm");

@@ -24,11 +24,12 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (GemmaConfig, GemmaForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
+from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
                           MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM)
 from transformers.models.gemma import modeling_gemma
+from transformers.models.gemma3 import modeling_gemma3
 from transformers.models.granite import modeling_granite
 from transformers.models.llama import modeling_llama
 from transformers.models.mistral import modeling_mistral
@@ -102,6 +103,11 @@ VARIANTS = {
     "qwen3_moe_experts": (Qwen3MoeConfig, Qwen3MoeForCausalLM, torch.float16,
                           dict(tie_word_embeddings=True, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=8,
                                norm_topk_prob=True)),
+    "gemma3_two_rotations": (Gemma3TextConfig, Gemma3ForCausalLM, torch.bfloat16,
+                             dict(tie_word_embeddings=True, sliding_window=5, query_pre_attn_scalar=24,
+                                  layer_types=["sliding_attention", "full_attention"],
+                                  rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
+                                                       full_attention=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)))),
 }
 
 
@@ -113,7 +119,7 @@ def randomise(model, seed, dtype):
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name:
-                parameter.copy_((0 if model.config.model_type == "gemma" else 1) + 0.2 * noise)  # gemma adds the one
+                parameter.copy_((0 if model.config.model_type.startswith("gemma") else 1) + 0.2 * noise)  # Gemma adds the one
             elif name.endswith("bias"):
                 parameter.copy_(0.3 * noise)
             else:
@@ -131,7 +137,7 @@ def value_rows(config, output):
 def run(model, tokens):
     """All stages of one forward call, by name."""
     stages = {}
-    modules = (modeling_gemma, modeling_granite, modeling_llama, modeling_mistral, modeling_mixtral, modeling_olmo2, modeling_phi3,
+    modules = (modeling_gemma, modeling_gemma3, modeling_granite, modeling_llama, modeling_mistral, modeling_mixtral, modeling_olmo2, modeling_phi3,
                modeling_qwen2, modeling_qwen2_moe, modeling_qwen3, modeling_qwen3_moe)
     originals = [module.apply_rotary_pos_emb for module in modules]
 

@@ -61,8 +61,9 @@ inline const std::vector<std::string>& device_variants() {
 inline const std::vector<std::string>& golden_variants() {
   static const std::vector<std::string> kVariants = [] {
     std::vector<std::string> variants = device_variants();
-    for (const char* variant : {"gemma_scaled_embedding", "granite_multipliers", "mixtral_experts",
-                                "olmo2_norms_behind", "qwen2_moe_shared", "qwen3_moe_experts"})
+    for (const char* variant :
+         {"gemma3_two_rotations", "gemma_scaled_embedding", "granite_multipliers", "mixtral_experts",
+          "olmo2_norms_behind", "qwen2_moe_shared", "qwen3_moe_experts"})
       variants.emplace_back(variant);
     return variants;
   }();

@@ -129,9 +129,37 @@ TEST_CASE("sliding windows by family") {
   }
 }
 
+TEST_CASE("Gemma 3 rotates windows and full layers apart, as either version of transformers writes it") {
+  const std::string common =
+      R"("num_hidden_layers":6,"sliding_window":512,"head_dim":8,"hidden_activation":"gelu_pytorch_tanh",)";
+  const ModelConfig older = parse(common + R"("rope_theta":1e5,"rope_local_base_freq":5000,
+      "rope_scaling":{"rope_type":"linear","factor":8},"query_pre_attn_scalar":8)",
+                                  {"num_hidden_layers"}, "gemma3_text");
+  const ModelConfig newer = parse(common + R"("query_pre_attn_scalar":32,"rope_parameters":{
+      "full_attention":{"rope_type":"linear","rope_theta":1e5,"factor":8},
+      "sliding_attention":{"rope_type":"default","rope_theta":5000}})",
+                                  {"num_hidden_layers"}, "gemma3_text");
+  for (const ModelConfig& model : {older, newer}) {
+    CHECK(model.layer_window == std::vector<std::int32_t>{512, 512, 512, 512, 512, -1});
+    CHECK((model.rotates_apart(4) && !model.rotates_apart(5)));
+    CHECK((model.rope.theta == 1e5 && model.rope.type == "linear" && model.rope.factor == 8));
+    CHECK((model.window_rope->theta == 5000 && model.window_rope->type == "default"));
+    CHECK((model.norms_from_one && model.gelu && model.norms_per_block == 4 && model.needs_processor()));
+  }
+  CHECK(older.attention_scale == 0);  // the usual one
+  CHECK(newer.attention_scale == 1 / std::sqrt(32.0));
+  const ModelConfig absent = parse(R"("num_hidden_layers":6)", {"num_hidden_layers"}, "gemma3_text");
+  CHECK((absent.rope.theta == 1e6 && absent.window_rope->theta == 1e4 && absent.layer_window[0] == 4096));
+  CHECK_THAT(problem(R"("final_logit_softcapping":30)", {}, "gemma3_text"), Contains("capped logits"));
+  CHECK_THAT(problem(R"("attn_logit_softcapping":50)", {}, "gemma3_text"),
+             Contains("attn_logit_softcapping"));
+  CHECK_THAT(problem(R"("use_bidirectional_attention":true)", {}, "gemma3_text"), Contains("bidirectional"));
+}
+
 TEST_CASE("what kvsim does not compute is refused by name") {
   CHECK_THAT(problem("", {}, "gemma2"),
-             Contains("\"gemma2\"") && Contains("llama, mistral, mixtral, olmo2, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe"));
+             Contains("\"gemma2\"") &&
+                 Contains("llama, mistral, mixtral, olmo2, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe"));
   CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama?"));
   CHECK_THAT(problem("", {"model_type"}), Contains("missing \"model_type\""));
   CHECK_THAT(problem(R"("quantization_config":{"bits":4})"), Contains("quantised"));

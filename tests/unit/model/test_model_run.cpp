@@ -49,9 +49,11 @@ TEST_CASE("unrotating the keys gives them back") {
     const GoldenCheckpoint golden(variant);
     const std::uint64_t tokens = golden.tokens().size(), dim = golden.config.head_dim;
     Run got = run(golden, tokens, 2);
-    const std::vector<float> frequencies = rope_frequencies(golden.config.rope, tokens);
-    const Rotary rotary{frequencies, RotaryLayout::half_split, golden.config.rope.attention_factor};
     for (std::uint32_t layer = 0; layer < golden.config.n_layers; ++layer) {
+      const RopeConfig& rope =
+          golden.config.rotates_apart(layer) ? *golden.config.window_rope : golden.config.rope;
+      const std::vector<float> frequencies = rope_frequencies(rope, tokens);
+      const Rotary rotary{frequencies, RotaryLayout::half_split, rope.attention_factor};
       std::vector<float>& keys = got.recorder.k[layer];
       for (std::uint32_t head = 0; head < golden.config.n_kv_heads; ++head)
         unrotate(rotary, 0, dim, std::span(keys).subspan(head * tokens * dim, tokens * dim));

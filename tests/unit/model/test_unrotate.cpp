@@ -37,7 +37,7 @@ struct Rows {
       : stored(source.header().n_tokens() * source.header().model.head_dim) {
     source.read(tensor, 0, head, 0, source.header().n_tokens(), stored);
     unrotated = stored;
-    unrotate(source.header().model.rotary(), 0, source.header().model.head_dim, unrotated);
+    unrotate(source.header().model.rotary(0), 0, source.header().model.head_dim, unrotated);
   }
   std::vector<float> stored, unrotated;
 };
@@ -76,7 +76,8 @@ double difference(std::span<const float> row, const Numbers& expected) {
 TEST_CASE("unrotated keys and queries equal the projections of the first layer") {
   const std::string variant = GENERATE(
       "llama_untied_f32", "llama_rope_llama3", "llama_rope_linear", "llama_rope_yarn", "qwen2_late_window",
-      "qwen3_qk_norm", "mistral_window", "phi3_partial_rotary", "phi3_longrope_short", "phi3_longrope_long");
+      "qwen3_qk_norm", "mistral_window", "phi3_partial_rotary", "phi3_longrope_short", "phi3_longrope_long",
+      "gemma3_two_rotations");
   const GoldenCheckpoint golden(variant);
   const test::Scratch scratch;
   const std::vector<std::int32_t> tokens = golden.tokens();
@@ -94,6 +95,7 @@ TEST_CASE("unrotated keys and queries equal the projections of the first layer")
         const float* embedding =
             golden.weights.embedding.rows(static_cast<std::uint64_t>(tokens[t]), 1, scratch_row);
         Numbers x(embedding, embedding + golden.config.hidden_size);
+        for (double& one : x) one *= static_cast<double>(golden.config.embedding_scale);
         normalize(x, layer.attention_norm, golden.config.norm_eps);
         Numbers expected = project(is_key ? layer.k : layer.q, x, head, dim);
         if (golden.config.qk_norm)

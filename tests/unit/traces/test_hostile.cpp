@@ -573,8 +573,14 @@ TEST_CASE("integers and reals of other widths are fine in attributes") {
 }
 
 TEST_CASE("versions, and files that were never finished") {
-  refuses([](hid_t file) { replace_attribute<std::uint16_t>(file, "/", "schema_major", 2); }, "victim.h5",
-          "has schema 2; this kvsim reads schema 1");
+  refuses([](hid_t file) { replace_attribute<std::uint16_t>(file, "/", "schema_major", 3); }, "victim.h5",
+          "has schema 3; this kvsim reads schemas 1 and 2");
+  const auto needs = [](hid_t file, std::uint64_t bits) {
+    replace_attribute<std::uint16_t>(file, "/", "schema_major", 2);
+    replace_attribute<std::uint64_t>(file, "/", "needs", bits);
+  };
+  refuses([&](hid_t file) { needs(file, 2); }, "victim.h5", "says what this kvsim does not know (needs = 2)");
+  refuses([&](hid_t file) { needs(file, 1); }, "/model", "n_rotations");
   refuses([](hid_t file) { replace_attribute<std::uint8_t>(file, "/", "complete", 0); }, "victim.h5",
           "is incomplete");
   refuses([](hid_t file) { replace_text(file, "/", "format", "other"); }, "victim.h5", "not a kvsim trace");

@@ -69,12 +69,19 @@ TEST_CASE("a model describes the rotation of its queries and keys") {
   model.rotary_dim = 4;
   model.inv_freq = {1.0F, 0.5F};
   model.rope_attention_factor = 1.25;
-  CHECK(model.rotary().inv_freq.data() == model.inv_freq.data());
-  CHECK(model.rotary().inv_freq.size() == 2);
-  CHECK(model.rotary().layout == RotaryLayout::half_split);
-  CHECK(model.rotary().attention_factor == 1.25);
+  CHECK(model.rotary(0).inv_freq.data() == model.inv_freq.data());
+  CHECK(model.rotary(0).inv_freq.size() == 2);
+  CHECK(model.rotary(0).layout == RotaryLayout::half_split);
+  CHECK(model.rotary(0).attention_factor == 1.25);
   model.rope_layout = "interleaved";
-  CHECK(model.rotary().layout == RotaryLayout::interleaved);
+  CHECK(model.rotary(0).layout == RotaryLayout::interleaved);
+  model.inv_freq = {1.0F, 0.5F, 0.25F, 0.125F};
+  model.rotation_factor = {1.25, 2};
+  model.layer_rotation = {1, 0};
+  CHECK(model.rotary(0).inv_freq.data() == model.inv_freq.data() + 2);
+  CHECK(model.rotary(0).attention_factor == 2);
+  CHECK(model.rotary(1).inv_freq.data() == model.inv_freq.data());
+  CHECK(model.rotary(1).inv_freq.size() == 2);
 }
 
 TEST_CASE("rows written into a memory trace are the rows read") {

@@ -1,5 +1,6 @@
 // Tests that a reader returns what was written: tensors in every element type, every field of the header,
 // optional data.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -7,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/sha256.hpp"
+#include "tests/unit/traces/hdf5_edit.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "tests/unit/traces/small_trace.hpp"
 #include "traces/format/block_digest.hpp"
@@ -453,6 +455,29 @@ TEST_CASE("every field of the header is read back") {
   CHECK(read.attention_token.empty());
   CHECK(read.elem == Elem::bf16);
   CHECK_FALSE(read.output_elem.has_value());
+}
+
+TEST_CASE("rotations per layer are read back, of a file that older readers refuse") {
+  trace::Header header = header_of(Elem::f32, 6, 2);
+  trace::Model& model = header.model;
+  model.rotary_dim = 4;
+  model.inv_freq = {1.0F, 0.01F, 0.5F, 0.125F};
+  model.rotation_factor = {1, 1.25};
+  model.layer_rotation = {1, 0};
+  const Scratch scratch;
+  trace::write_trace(scratch.file("a.h5"), trace::MemoryTrace(header));
+  const auto file = trace::open_trace(scratch.file("a.h5"));
+  const trace::Model& read = file->header().model;
+  CHECK(std::vector(read.rotary(0).inv_freq.begin(), read.rotary(0).inv_freq.end()) ==
+        std::vector{0.5F, 0.125F});
+  CHECK(read.rotary(0).attention_factor == 1.25);
+  CHECK(read.layer_rotation == model.layer_rotation);
+  CHECK(read.rotation_factor == model.rotation_factor);
+  CHECK(std::ranges::count(attributes_of(scratch.file("a.h5"), "/"), "needs") == 1);
+
+  model.layer_rotation = {2, 0};
+  CHECK_THROWS_WITH(trace::write_trace(scratch.file("b.h5"), trace::MemoryTrace(header)),
+                    Catch::Contains("layer_rotation") && Catch::Contains("is not below n_rotations"));
 }
 
 TEST_CASE("attention rows are packed one after another, per layer") {

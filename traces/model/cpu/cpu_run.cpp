@@ -79,6 +79,9 @@ struct CpuRun::State {
         options(checked(config_in, options_in)),
         workers(options_in.threads),
         frequencies(rope_frequencies(config_in.rope, options_in.capacity)),
+        window_frequencies(config_in.window_rope
+                               ? rope_frequencies(*config_in.window_rope, options_in.capacity)
+                               : std::vector<float>()),
         layer_bytes(layer_cache(config_in, options_in)),
         keys(cache_bytes(layer_bytes * config_in.n_layers)),
         values(cache_bytes(layer_bytes * config_in.n_layers)) {}
@@ -114,7 +117,7 @@ struct CpuRun::State {
   const Weights& weights;
   RunOptions options;
   Workers workers;
-  std::vector<float> frequencies;
+  std::vector<float> frequencies, window_frequencies;
   std::uint64_t layer_bytes;                        // of one layer's keys
   CacheBytes keys, values;                          // [layers, kv_heads, capacity, head_dim] of options.elem
   std::uint64_t past = 0, n = 0;                    // tokens before and in the current pass
@@ -285,12 +288,15 @@ PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& ob
   const auto start = Clock::now();
   s.embed(tokens);
   const RopeTable rope = rope_table(s.frequencies, s.config.rope.attention_factor, s.past, s.n);
+  RopeTable of_windows;
+  if (s.config.window_rope)
+    of_windows = rope_table(s.window_frequencies, s.config.window_rope->attention_factor, s.past, s.n);
   for (std::uint32_t layer = 0; layer < s.config.n_layers; ++layer) {
     const auto layer_start = Clock::now();
     const auto observer_before = s.observer_time;
     std::future<void> showing;  // the observer's call with q, k and v; its destructor waits, also after an
                                 // exception
-    s.layer_attention(layer, rope, observer, showing, timing);
+    s.layer_attention(layer, s.config.rotates_apart(layer) ? of_windows : rope, observer, showing, timing);
     s.layer_mlp(s.weights.layers[layer]);
     s.settle(showing);
     timing.layer.push_back(

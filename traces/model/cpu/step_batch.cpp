@@ -28,13 +28,18 @@ StepBatch::StepBatch(const ModelConfig& config, const Weights& weights, Elem ele
       weights_(weights),
       elem_(elem),
       workers_(workers),
-      frequencies_(rope_frequencies(config.rope, positions)) {}
+      frequencies_(rope_frequencies(config.rope, positions)),
+      window_frequencies_(config.window_rope ? rope_frequencies(*config.window_rope, positions)
+                                             : std::vector<float>()) {}
 
 void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const LayerOutput& output) {
   n_ = rows.size();
   const std::uint64_t width = config_.hidden_size;
   const auto eps = static_cast<float>(config_.norm_eps);
-  const RopeTable rope = table_of(rows, frequencies_, config_.rope.attention_factor);
+  const RopeTable of_full = table_of(rows, frequencies_, config_.rope.attention_factor);
+  RopeTable of_windows;
+  if (config_.window_rope)
+    of_windows = table_of(rows, window_frequencies_, config_.window_rope->attention_factor);
   hidden_.resize(n_ * width);
   normed_.resize(n_ * width);
   std::vector<float> scratch;
@@ -45,6 +50,7 @@ void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const L
   }
   for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& w = weights_.layers[layer];
+    const RopeTable& rope = config_.rotates_apart(layer) ? of_windows : of_full;
     enter_half(workers_, config_, w.attention_norm, hidden_, n_, normed_);
     const auto project = [&](const Linear& linear, const HeadTransform& transform, std::vector<float>& out) {
       projected_.resize(n_ * linear.out);
