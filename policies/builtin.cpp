@@ -1,5 +1,7 @@
 #include "policies/builtin.hpp"
 
+#include "policies/replacements.hpp"
+
 namespace kvsim::policy {
 
 #define KVSIM_POLICY(name) \
@@ -11,7 +13,6 @@ namespace kvsim::policy {
 #define KVSIM_ORACLE(name) KVSIM_POLICY(name)
 #define KVSIM_REPRESENTATION(name) KVSIM_POLICY(name)
 #define KVSIM_SELECTION(name) KVSIM_POLICY(name)
-#define KVSIM_REPLACEMENT(name) KVSIM_POLICY(name)
 #define KVSIM_PRESET(name, expansion, summary, paper)
 #define KVSIM_ABSENT(name, needs, instead)
 #include "policies/builtin.def"
@@ -20,7 +21,6 @@ namespace kvsim::policy {
 #undef KVSIM_ORACLE
 #undef KVSIM_REPRESENTATION
 #undef KVSIM_SELECTION
-#undef KVSIM_REPLACEMENT
 #undef KVSIM_PRESET
 #undef KVSIM_ABSENT
 
@@ -32,7 +32,6 @@ const Registry& builtin() {
 #define KVSIM_ORACLE(name) list.add(name::spec());
 #define KVSIM_REPRESENTATION(name) list.add(name::spec());
 #define KVSIM_SELECTION(name) list.add(name::spec());
-#define KVSIM_REPLACEMENT(name) list.add(name::spec());
 #define KVSIM_PRESET(name, expansion, summary, paper) list.add(PresetSpec{#name, expansion, summary, paper});
 #define KVSIM_ABSENT(name, needs, instead) list.add(AbsentSpec{#name, needs, instead});
 #include "policies/builtin.def"
@@ -41,9 +40,9 @@ const Registry& builtin() {
 #undef KVSIM_ORACLE
 #undef KVSIM_REPRESENTATION
 #undef KVSIM_SELECTION
-#undef KVSIM_REPLACEMENT
 #undef KVSIM_PRESET
 #undef KVSIM_ABSENT
+    for (PolicySpec& spec : replacements()) list.add(std::move(spec));
     return list;
   }();
   return registry;

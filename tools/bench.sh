@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ " $* " == *" --help "* || " $* " == *" -h "* || " $* " == *" --committed "* ]] || {
   tools/setup.sh --tests
-  cmake --preset release -DKVSIM_TESTS=ON >&2
+  cmake --preset release -DKVSIM_TESTS=ON -DKVSIM_REQUESTS=ON >&2
   cmake --build --preset release >&2
 }
 exec /usr/bin/python3 tests/bench/table.py "$@"

@@ -12,7 +12,7 @@ tools/setup.sh python3 python3-pip
 mkdir -p "$out"
 tools/model.sh >"$out/model" &
 fetching=$!
-cmake --preset release -DKVSIM_TESTS=OFF >&2
+cmake --preset release -DKVSIM_TESTS=OFF -DKVSIM_REQUESTS=OFF >&2
 cmake --build --preset release --target kvsim >&2
 
 kvsim=build/release/kvsim

@@ -8,7 +8,7 @@ out=${1:-build/site}
 
 tools/setup.sh --tests python3-pip
 python=$(tools/python_env.sh tools/site/requirements.txt)
-cmake --preset release -DKVSIM_TESTS=ON >&2
+cmake --preset release -DKVSIM_TESTS=ON -DKVSIM_REQUESTS=ON >&2
 cmake --build --preset release --target kvsim cost_validation >&2
 mkdir -p "$out"
 /usr/bin/python3 tools/site/write_pages.py build/release/kvsim "$out"

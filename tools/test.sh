@@ -11,7 +11,7 @@ if [ "${1:-}" = --all ]; then
   shift
 fi
 tools/setup.sh --tests
-cmake --preset release -DKVSIM_TESTS=ON >&2
+cmake --preset release -DKVSIM_TESTS=ON -DKVSIM_REQUESTS=ON >&2
 cmake --build --preset release >&2
 tools/wheel.sh build/release/wheel build/release >&2 ||
   echo "the wheel of the Python package could not be made (it needs packages of PyPI): its tests are left out" >&2

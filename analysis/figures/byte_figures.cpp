@@ -267,15 +267,16 @@ FigureKind bytes_figure(const char* name, const char* summary, const std::string
                         std::vector<Figure> (*draw)(const std::vector<Study>&, Bytes, FigureChoice&),
                         const DataKeys& data, const char* table = "") {
   const bool answers = *table != '\0';
-  return {name,
-          summary,
-          needs,
-          [draw, counted, answers](const FigureTables& tables, FigureChoice& choice) {
-            return draw(answers ? answered(tables, choice, counted) : replayed(tables, choice, counted),
-                        counted, choice);
-          },
-          table,
-          data};
+  return {.name = name,
+          .summary = summary,
+          .needs = needs,
+          .draw =
+              [draw, counted, answers](const FigureTables& tables, FigureChoice& choice) {
+                return draw(answers ? answered(tables, choice, counted) : replayed(tables, choice, counted),
+                            counted, choice);
+              },
+          .table = table,
+          .data = data};
 }
 
 /// "full+quest(page=4)" of "full+quest(read=10%,page=4)": what a sweep of `read=` has in common.

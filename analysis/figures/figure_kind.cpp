@@ -13,7 +13,7 @@ namespace kvsim::analysis {
 // Figures by subject, each list in the file of its name.
 std::vector<FigureKind> answer_figures(), drift_figures(), quality_figures(), comparison_figures(),
     byte_figures(), agreement_figures(), part_figures(), layer_figures(), key_figures(), cost_bars(),
-    cost_curves(), hit_figures(), reuse_figures();
+    cost_curves(), request_figures();
 
 namespace {
 
@@ -107,7 +107,7 @@ const std::vector<FigureKind>& figure_kinds() {
     std::vector<FigureKind> all;
     for (const auto list :
          {answer_figures, drift_figures, quality_figures, comparison_figures, byte_figures, agreement_figures,
-          part_figures, layer_figures, key_figures, cost_bars, cost_curves, hit_figures, reuse_figures})
+          part_figures, layer_figures, key_figures, cost_bars, cost_curves, request_figures})
       for (FigureKind& kind : list()) all.push_back(std::move(kind));
     return all;
   }();

@@ -54,6 +54,8 @@ struct FigureKind {
   std::function<std::vector<Figure>(const FigureTables& tables, FigureChoice& choice)> draw{};
   /// The analysis whose table it shows, where that is not results; `kvsim analyze` makes it.
   const char* table = "";
+  /// Of that table, where no other room knows it; null: one does.
+  const std::vector<ColumnInfo>& (*columns)() = nullptr;
   DataKeys data{};
   bool compares_cuts = false;  ///< `draw` takes results of every cut; of one cut otherwise
 

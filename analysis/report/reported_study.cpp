@@ -7,15 +7,12 @@
 
 #include "analysis/cost/cost_rows.hpp"
 #include "analysis/cost/price_table.hpp"
+#include "analysis/figures/figure_kind.hpp"
 #include "analysis/kinds/kind.hpp"
-#include "analysis/prefix/break_even.hpp"
-#include "analysis/prefix/hit_records.hpp"
-#include "analysis/prefix/tier_records.hpp"
 #include "analysis/report/winners.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
-#include "analysis/serving/compression_rows.hpp"
 #include "analysis/statistics/drift_metrics.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
@@ -98,10 +95,8 @@ std::vector<ColumnInfo> table_columns(std::string_view table) {
   if (table == kWinnersTable) return winners_columns();
   if (table == kDriftTable) return drift_columns();
   if (table == kTokensTable) return token_part_columns();
-  if (table == kHitsTable) return hit_columns();
-  if (table == kCompressionTable) return compression_columns();
-  if (table == kTiersTable) return tier_columns();
-  if (table == kBreakEvenTable) return break_even_columns();
+  for (const FigureKind& kind : figure_kinds())
+    if (table == kind.table && kind.columns != nullptr) return kind.columns();
   for (const Kind& kind : kinds())
     if (table == kind.name) return kind.summarise == nullptr ? kind.columns : kind.summary_columns;
   return {};

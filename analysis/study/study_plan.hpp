@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "analysis/asked/asked_cells.hpp"
 #include "analysis/cost/price_table.hpp"
 #include "analysis/kinds/kind.hpp"
-#include "analysis/requests/replay_request.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/study/config/study_config.hpp"
 #include "analysis/study/pinned_inputs.hpp"

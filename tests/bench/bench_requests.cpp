@@ -15,9 +15,9 @@
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
-#include "sim/prefix/block_cache.hpp"
-#include "sim/prefix/hit_replay.hpp"
-#include "sim/prefix/lru_stack.hpp"
+#include "sim/requests/prefix/block_cache.hpp"
+#include "sim/requests/prefix/hit_replay.hpp"
+#include "sim/requests/prefix/lru_stack.hpp"
 #include "traces/requests/read_requests.hpp"
 
 using namespace kvsim;

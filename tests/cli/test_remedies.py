@@ -89,7 +89,7 @@ LEFT_OUT = {
     r"--device cpu|lower --max-new-tokens|Lower --prefill-chunk|--compute (bf16|f32)|Cut later: --cut|CMAKE_CUDA": "of a GPU, or of memory",
     r"mpirun|srun": "of MPI",
     r"fewer --threads\.": "of a machine that is short of memory, threads or disk",
-    r"built without|libsentencepiece-dev|KVSIM_CUDA": "of another build",
+    r"built without|libsentencepiece-dev|KVSIM_CUDA|KVSIM_REQUESTS": "of another build",
     r"Another processor": "of another processor",
     r"Make (it|the file) anew: kvsim calibrate|Write the tables again": "of a damaged file",
     r"pass (the |token )?ids with --tokens|Pass token ids": "of a tokenizer of another kind; --tokens is tried for those here",

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/read_file.hpp"
-#include "sim/prefix/request_summary.hpp"
+#include "sim/requests/prefix/request_summary.hpp"
 #include "tests/fuzz/target.hpp"
 #include "traces/requests/generated_blocks.hpp"
 #include "traces/requests/like_requests.hpp"

@@ -6,12 +6,12 @@
 #include "sim/cost/latency.hpp"
 #include "sim/cost/memory.hpp"
 #include "sim/cost/pages.hpp"
+#include "sim/requests/prefix/prefix_tree.hpp"
+#include "sim/requests/serving/served_model.hpp"
+#include "sim/requests/serving/serving_summary.hpp"
 #include "tests/validation/attention_timings.hpp"
 #include "tests/validation/layer_timings.hpp"
 #include "tests/validation/served_requests.hpp"
-#include "sim/prefix/prefix_tree.hpp"
-#include "sim/serving/served_model.hpp"
-#include "sim/serving/serving_summary.hpp"
 
 namespace kvsim::cost {
 namespace {

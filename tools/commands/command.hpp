@@ -1,6 +1,6 @@
 #pragma once
 /// A subcommand of kvsim. One file each (command_NAME.cpp); main.cpp lists them.
-#include "tools/requests/command_tree.hpp"
+#include "tools/options/command_tree.hpp"
 
 namespace kvsim::tools {
 

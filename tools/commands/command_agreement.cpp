@@ -9,9 +9,9 @@
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {

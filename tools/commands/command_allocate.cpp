@@ -7,11 +7,11 @@
 #include "sim/replay/allocation_shares.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/chosen_sequences.hpp"
+#include "tools/options/option_numbers.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/chosen_sequences.hpp"
-#include "tools/requests/option_numbers.hpp"
-#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -9,11 +9,11 @@
 #include "sim/base/number_text.hpp"
 #include "sim/base/param_value.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/chosen_sequences.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/chosen_sequences.hpp"
-#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {

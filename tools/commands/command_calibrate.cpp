@@ -8,10 +8,10 @@
 #include "sim/base/suggest.hpp"
 #include "sim/replay/calibrate.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/chosen_sequences.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/chosen_sequences.hpp"
-#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -6,12 +6,12 @@
 #include "analysis/results/numbers.hpp"
 #include "sim/base/byte_text.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/mistaken_files.hpp"
+#include "tools/options/option_groups.hpp"
+#include "tools/options/option_numbers.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/mistaken_files.hpp"
-#include "tools/requests/option_groups.hpp"
-#include "tools/requests/option_numbers.hpp"
-#include "tools/requests/output_options.hpp"
 #include "traces/capture/capture.hpp"
 
 namespace kvsim::tools {

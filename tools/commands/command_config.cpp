@@ -5,8 +5,8 @@
 #include "analysis/study/config/study_fields.hpp"
 #include "sim/base/param_value.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/formatted_output.hpp"
-#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {

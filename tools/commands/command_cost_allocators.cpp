@@ -13,9 +13,9 @@
 #include "sim/cost/memory.hpp"
 #include "sim/cost/pool.hpp"
 #include "tools/commands/cost_commands.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/cost_document.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -9,9 +9,9 @@
 #include "sim/base/error.hpp"
 #include "sim/cost/calibration.hpp"
 #include "tools/commands/cost_commands.hpp"
+#include "tools/options/mistaken_files.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/formatted_output.hpp"
-#include "tools/requests/mistaken_files.hpp"
-#include "tools/requests/output_options.hpp"
 #include "traces/format/reader.hpp"
 
 namespace kvsim::tools {

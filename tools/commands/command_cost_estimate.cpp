@@ -10,13 +10,13 @@
 #include "sim/replay/table_files.hpp"
 #include "tools/commands/cost_commands.hpp"
 #include "tools/commands/cost_plots.hpp"
+#include "tools/options/chosen_sequences.hpp"
+#include "tools/options/cost_options.hpp"
+#include "tools/options/traced_model.hpp"
 #include "tools/printing/cost_document.hpp"
 #include "tools/printing/cost_notes.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/chosen_sequences.hpp"
-#include "tools/requests/cost_options.hpp"
-#include "tools/requests/traced_model.hpp"
 
 namespace kvsim::tools {
 namespace {

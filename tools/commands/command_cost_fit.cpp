@@ -4,9 +4,9 @@
 #include "analysis/cost/cost_table.hpp"
 #include "sim/base/sizes.hpp"
 #include "tools/commands/cost_commands.hpp"
+#include "tools/options/cost_options.hpp"
 #include "tools/printing/cost_document.hpp"
 #include "tools/printing/cost_notes.hpp"
-#include "tools/requests/cost_options.hpp"
 
 namespace kvsim::tools {
 namespace {

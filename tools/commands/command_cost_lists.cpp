@@ -8,8 +8,8 @@
 #include "sim/cost/machine.hpp"
 #include "sim/cost/memory.hpp"
 #include "tools/commands/cost_commands.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/cost_document.hpp"
-#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {

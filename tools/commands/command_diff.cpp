@@ -12,9 +12,9 @@
 #include "sim/base/read_file.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/trace_diff.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -7,23 +7,23 @@
 #include <set>
 #include <span>
 
+#include "analysis/asked/asked_cells.hpp"
 #include "analysis/loop/context_turns.hpp"
 #include "analysis/loop/evaluation.hpp"
-#include "analysis/requests/replay_request.hpp"
 #include "analysis/results/document.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/chosen_sequences.hpp"
+#include "tools/options/mistaken_files.hpp"
+#include "tools/options/option_groups.hpp"
+#include "tools/options/option_numbers.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/note.hpp"
-#include "tools/requests/chosen_sequences.hpp"
-#include "tools/requests/mistaken_files.hpp"
-#include "tools/requests/option_groups.hpp"
-#include "tools/requests/option_numbers.hpp"
-#include "tools/requests/output_options.hpp"
 #include "traces/capture/chat_prompt.hpp"
 
 namespace kvsim::tools {

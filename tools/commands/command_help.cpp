@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "tools/commands/command.hpp"
+#include "tools/options/named_command.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/requests/named_command.hpp"
 
 namespace kvsim::tools {
 

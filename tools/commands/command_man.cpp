@@ -7,11 +7,11 @@
 
 #include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/named_command.hpp"
 #include "tools/printing/command_line.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/manual_page.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/named_command.hpp"
 
 namespace kvsim::tools {
 namespace {

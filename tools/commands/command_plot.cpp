@@ -4,10 +4,10 @@
 #include <memory>
 #include <sstream>
 
+#include "analysis/asked/policy_choice.hpp"
 #include "analysis/drawing/draw_figure.hpp"
 #include "analysis/figures/figure_kind.hpp"
 #include "analysis/report/figure_tables.hpp"
-#include "analysis/requests/policy_choice.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/suggest.hpp"

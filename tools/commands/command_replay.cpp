@@ -4,8 +4,8 @@
 #include <sstream>
 #include <thread>
 
+#include "analysis/asked/asked_cells.hpp"
 #include "analysis/cost/cost_study.hpp"
-#include "analysis/requests/replay_request.hpp"
 #include "analysis/results/identical_policies.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/replay_document.hpp"
@@ -16,14 +16,14 @@
 #include "sim/replay/replay.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/chosen_sequences.hpp"
+#include "tools/options/option_numbers.hpp"
+#include "tools/options/output_options.hpp"
+#include "tools/options/traced_model.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/note.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/chosen_sequences.hpp"
-#include "tools/requests/option_numbers.hpp"
-#include "tools/requests/output_options.hpp"
-#include "tools/requests/traced_model.hpp"
 
 namespace kvsim::tools {
 namespace {

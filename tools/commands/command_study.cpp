@@ -15,10 +15,10 @@
 #include "sim/base/joined.hpp"
 #include "sim/base/shell_word.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/mistaken_files.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/note.hpp"
-#include "tools/requests/mistaken_files.hpp"
-#include "tools/requests/option_numbers.hpp"
 
 namespace kvsim::tools {
 namespace {

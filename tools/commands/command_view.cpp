@@ -11,9 +11,9 @@
 #include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/viewed_run.hpp"
+#include "tools/options/mistaken_files.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
-#include "tools/requests/mistaken_files.hpp"
 #include "traces/capture/workload_item.hpp"
 
 namespace kvsim::tools {

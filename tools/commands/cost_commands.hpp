@@ -1,6 +1,6 @@
 #pragma once
 /// The commands of kvsim cost. One file each (command_cost_NAME.cpp); command_cost.cpp lists them.
-#include "tools/requests/command_tree.hpp"
+#include "tools/options/command_tree.hpp"
 
 namespace kvsim::tools {
 

@@ -6,11 +6,11 @@
 #include "analysis/results/table_look.hpp"
 #include "sim/base/inputs.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/named_inputs.hpp"
+#include "tools/options/option_groups.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/note.hpp"
 #include "tools/printing/version_text.hpp"
-#include "tools/requests/named_inputs.hpp"
-#include "tools/requests/option_groups.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/printing/trace_summary.hpp"
-#include "tools/requests/output_options.hpp"
 #include "traces/format/marked_copy.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/token_selection.hpp"

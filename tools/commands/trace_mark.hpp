@@ -1,6 +1,6 @@
 #pragma once
 /// kvsim trace mark: what parts of a recorded prompt are for.
-#include "tools/requests/command_tree.hpp"
+#include "tools/options/command_tree.hpp"
 
 namespace kvsim::tools {
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "tools/requests/command_tree.hpp"
+#include "tools/options/command_tree.hpp"
 
 namespace kvsim::tools {
 

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "analysis/requests/replay_request.hpp"
+#include "analysis/asked/asked_cells.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/view/view_answers.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/table_files.hpp"
+#include "tools/options/chosen_sequences.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/note.hpp"
-#include "tools/requests/chosen_sequences.hpp"
-#include "tools/requests/option_numbers.hpp"
 
 namespace kvsim::tools {
 

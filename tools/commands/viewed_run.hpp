@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "analysis/view/cache_view.hpp"
-#include "tools/requests/chosen_sequences.hpp"
-#include "tools/requests/command_tree.hpp"
+#include "tools/options/chosen_sequences.hpp"
+#include "tools/options/command_tree.hpp"
 
 namespace kvsim::tools {
 

@@ -33,7 +33,10 @@ target_compile_features(kvsim_base INTERFACE cxx_std_20)
 # The linker may take a program's copy of an inline function for the library's: it must round as ours does.
 target_compile_options(kvsim_base INTERFACE $<INSTALL_INTERFACE:-ffp-contract=off>)
 
-set(installed base traces model capture policies prefix feed sim loop cost serving analysis evaluation study hdf5 indexes)
+set(installed base traces model capture policies feed sim loop cost analysis evaluation study hdf5 indexes)
+if(KVSIM_REQUESTS)
+  list(APPEND installed requests)
+endif()
 if(TARGET kvsim_cuda)
   list(APPEND installed cuda)
   cmake_path(GET CUDAToolkit_BIN_DIR PARENT_PATH CUDA_FOLDER)

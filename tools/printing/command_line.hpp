@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/requests/command_tree.hpp"
+#include "tools/options/command_tree.hpp"
 
 namespace kvsim::tools {
 

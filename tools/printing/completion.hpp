@@ -2,7 +2,7 @@
 /// Scripts that complete kvsim's command line in a shell.
 #include <string>
 
-#include "tools/requests/command_tree.hpp"
+#include "tools/options/command_tree.hpp"
 
 namespace kvsim::tools {
 

@@ -5,7 +5,7 @@
 
 #include "analysis/cost/cost_study.hpp"
 #include "analysis/results/document.hpp"
-#include "tools/requests/output_options.hpp"
+#include "tools/options/output_options.hpp"
 
 namespace kvsim::tools {
 

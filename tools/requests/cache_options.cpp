@@ -1,6 +1,6 @@
 #include "tools/requests/cache_options.hpp"
 
-#include "analysis/requests/policy_choice.hpp"
+#include "analysis/asked/policy_choice.hpp"
 #include "sim/base/error.hpp"
 #include "tools/printing/front_end.hpp"
 

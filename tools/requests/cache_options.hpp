@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "analysis/prefix/cache_capacity.hpp"
-#include "analysis/prefix/prefill_cost.hpp"
-#include "tools/requests/command_tree.hpp"
-#include "tools/requests/cost_request.hpp"
+#include "analysis/requests/cache_capacity.hpp"
+#include "analysis/requests/prefill_cost.hpp"
+#include "tools/options/command_tree.hpp"
+#include "tools/options/cost_request.hpp"
 
 namespace kvsim::tools {
 

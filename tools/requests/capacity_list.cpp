@@ -6,7 +6,7 @@
 #include "sim/base/quoted.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
-#include "tools/requests/value_ranges.hpp"
+#include "tools/options/value_ranges.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/prefix/cache_capacity.hpp"
+#include "analysis/requests/cache_capacity.hpp"
 
 namespace kvsim::tools {
 

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "sim/base/error.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/requests/option_numbers.hpp"
 #include "traces/model/hub_cache.hpp"
 #include "traces/model/tokenizer.hpp"
 

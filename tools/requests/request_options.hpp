@@ -2,7 +2,7 @@
 /// How a trace of requests is read: the same options in every command that reads one.
 #include <string>
 
-#include "tools/requests/command_tree.hpp"
+#include "tools/options/command_tree.hpp"
 #include "traces/requests/read_requests.hpp"
 
 namespace kvsim::tools {

@@ -2,9 +2,9 @@
 /// Which model serves on which machine: the same options in every command that serves requests.
 #include <string>
 
-#include "sim/serving/served_model.hpp"
-#include "tools/requests/command_tree.hpp"
-#include "tools/requests/cost_request.hpp"
+#include "sim/requests/serving/served_model.hpp"
+#include "tools/options/command_tree.hpp"
+#include "tools/options/cost_request.hpp"
 
 namespace kvsim::tools {
 

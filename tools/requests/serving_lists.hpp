@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/serving/served_model.hpp"
+#include "sim/requests/serving/served_model.hpp"
 
 namespace kvsim::tools {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "analysis/prefix/cache_capacity.hpp"
+#include "analysis/requests/cache_capacity.hpp"
 #include "analysis/results/has_column.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/reading/read_tables.hpp"
@@ -15,8 +15,8 @@
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
+#include "tools/options/cost_request.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/requests/cost_request.hpp"
 
 namespace kvsim::tools {
 namespace {

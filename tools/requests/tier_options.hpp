@@ -5,8 +5,8 @@
 #include <string>
 
 #include "sim/cost/tier_loading.hpp"
-#include "sim/serving/served_model.hpp"
-#include "tools/requests/command_tree.hpp"
+#include "sim/requests/serving/served_model.hpp"
+#include "tools/options/command_tree.hpp"
 
 namespace kvsim::tools {
 

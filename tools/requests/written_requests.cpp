@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "sim/base/partial_file.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/note.hpp"
-#include "tools/requests/output_options.hpp"
 
 namespace kvsim::tools {
 

@@ -2,7 +2,7 @@
 /// Files of requests that commands write.
 #include <string>
 
-#include "tools/requests/command_tree.hpp"
+#include "tools/options/command_tree.hpp"
 #include "traces/requests/write_requests.hpp"
 
 namespace kvsim::tools {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "policies/api/replacement.hpp"
-#include "sim/prefix/prefix_tree.hpp"
+#include "sim/requests/prefix/prefix_tree.hpp"
 
 namespace kvsim::slow {
 

@@ -6,7 +6,7 @@
 
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
-#include "sim/prefix/hit_replay.hpp"
+#include "sim/requests/prefix/hit_replay.hpp"
 #include "slow_cache.hpp"
 #include "traces/requests/read_requests.hpp"
 

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
-#include "sim/prefix/prefix_tree.hpp"
+#include "sim/requests/prefix/prefix_tree.hpp"
 
 namespace kvsim::test_prefix_tree {
 

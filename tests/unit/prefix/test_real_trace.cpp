@@ -5,9 +5,9 @@
 
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
-#include "sim/prefix/block_sampling.hpp"
-#include "sim/prefix/hit_replay.hpp"
-#include "sim/prefix/subtree_sampling.hpp"
+#include "sim/requests/prefix/block_sampling.hpp"
+#include "sim/requests/prefix/hit_replay.hpp"
+#include "sim/requests/prefix/subtree_sampling.hpp"
 #include "slow_cache.hpp"
 #include "traces/requests/read_requests.hpp"
 

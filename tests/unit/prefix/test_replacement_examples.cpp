@@ -4,7 +4,7 @@
 
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
-#include "sim/prefix/block_cache.hpp"
+#include "sim/requests/prefix/block_cache.hpp"
 
 namespace kvsim::test_replacement_examples {
 

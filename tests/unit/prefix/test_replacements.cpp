@@ -8,8 +8,8 @@
 #include "policies/builtin.hpp"
 #include "random_requests.hpp"
 #include "sim/base/error.hpp"
-#include "sim/prefix/block_cache.hpp"
-#include "sim/prefix/hit_replay.hpp"
+#include "sim/requests/prefix/block_cache.hpp"
+#include "sim/requests/prefix/hit_replay.hpp"
 #include "slow_cache.hpp"
 
 namespace kvsim::test_replacements {

@@ -2,7 +2,7 @@
 #include <map>
 #include <set>
 
-#include "sim/prefix/request_summary.hpp"
+#include "sim/requests/prefix/request_summary.hpp"
 #include "tests/support/source_folder.hpp"
 #include "traces/requests/read_requests.hpp"
 

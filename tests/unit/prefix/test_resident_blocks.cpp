@@ -4,7 +4,7 @@
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
-#include "sim/prefix/hit_replay.hpp"
+#include "sim/requests/prefix/hit_replay.hpp"
 #include "tests/unit/prefix/random_requests.hpp"
 
 namespace kvsim::prefix::test_resident_blocks {

@@ -3,7 +3,7 @@
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/rng.hpp"
-#include "sim/prefix/block_cache.hpp"
+#include "sim/requests/prefix/block_cache.hpp"
 
 namespace kvsim::prefix::test_taken_room {
 namespace {

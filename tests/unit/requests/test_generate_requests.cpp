@@ -5,7 +5,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
-#include "sim/prefix/request_summary.hpp"
+#include "sim/requests/prefix/request_summary.hpp"
 #include "tests/support/source_folder.hpp"
 #include "traces/requests/generate_requests.hpp"
 #include "traces/requests/generated_blocks.hpp"

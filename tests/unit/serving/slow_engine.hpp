@@ -1,6 +1,6 @@
 #pragma once
-/// The rules of traces/requests/README.md once more, with lists and dictionaries: every token of every sequence
-/// is looked at in every step, and memory is counted anew each time it is asked for.
+/// The rules of traces/requests/README.md once more, with lists and dictionaries: every token of every
+/// sequence is looked at in every step, and memory is counted anew each time it is asked for.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "sim/serving/engine.hpp"
+#include "sim/requests/serving/engine.hpp"
 
 namespace kvsim::serving {
 

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "sim/serving/allocators/allocator.hpp"
-#include "sim/serving/engine.hpp"
+#include "sim/requests/serving/allocators/allocator.hpp"
+#include "sim/requests/serving/engine.hpp"
 #include "tests/unit/serving/made_requests.hpp"
 
 namespace kvsim::serving::test_allocators {

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "sim/serving/batching/batch_run.hpp"
-#include "sim/serving/batching/prefix_groups.hpp"
+#include "sim/requests/serving/batching/batch_run.hpp"
+#include "sim/requests/serving/batching/prefix_groups.hpp"
 #include "tests/unit/serving/made_requests.hpp"
 
 namespace kvsim::serving::test_batch_run {

@@ -6,8 +6,8 @@
 #include "sim/base/rng.hpp"
 #include "sim/cost/engine_step.hpp"
 #include "sim/cost/latency.hpp"
-#include "sim/serving/served_model.hpp"
-#include "sim/serving/serving_run.hpp"
+#include "sim/requests/serving/served_model.hpp"
+#include "sim/requests/serving/serving_run.hpp"
 #include "tests/unit/serving/made_requests.hpp"
 
 namespace kvsim::serving::test_engine_step {

@@ -4,8 +4,8 @@
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
-#include "sim/serving/serving_run.hpp"
-#include "sim/serving/serving_summary.hpp"
+#include "sim/requests/serving/serving_run.hpp"
+#include "sim/requests/serving/serving_summary.hpp"
 #include "tests/unit/serving/made_requests.hpp"
 #include "tests/unit/serving/slow_engine.hpp"
 

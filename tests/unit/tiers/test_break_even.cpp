@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "analysis/prefix/break_even.hpp"
+#include "analysis/requests/break_even.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis::test_break_even {

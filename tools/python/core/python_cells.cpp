@@ -3,7 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "analysis/requests/replay_request.hpp"
+#include "analysis/asked/asked_cells.hpp"
 #include "policies/builtin.hpp"
 
 namespace nb = nanobind;

@@ -1,0 +1,68 @@
+#include "analysis/asked/asked_cells.hpp"
+
+#include <set>
+
+#include "analysis/asked/policy_choice.hpp"
+#include "sim/base/split.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+constexpr std::size_t kManyCells = 100'000;
+
+template <class T>
+void add_asked(std::vector<T>& all, T item, const std::string& key, std::set<std::string>& known,
+               const NoteListener& note) {
+  if (known.insert(key).second)
+    all.push_back(std::move(item));
+  else
+    note(key + " is asked for more than once; it is replayed once");
+}
+
+}  // namespace
+
+std::vector<AskedPolicy> asked_policies(const std::vector<std::string>& texts,
+                                        const policy::Registry& registry, const NoteListener& note) {
+  std::vector<AskedPolicy> out;
+  std::set<std::string> known;
+  for (const std::string& text : chosen_policies(texts, registry)) {
+    AskedPolicy asked{policy::respelled(text, registry), policy::parse_composition(text, registry)};
+    const std::string params = asked.composition.params;
+    add_asked(out, std::move(asked), params, known, note);
+  }
+  return out;
+}
+
+std::vector<sim::Budget> asked_budgets(const std::vector<std::string>& lists, const NoteListener& note) {
+  std::vector<sim::Budget> out;
+  std::set<std::string> known;
+  for (const std::string& list : lists)
+    for (const sim::Budget& budget : sim::parse_budgets(list))
+      add_asked(out, budget, budget.text, known, note);
+  return out;
+}
+
+std::vector<trace::Cut> asked_cuts(std::string_view list, const NoteListener& note) {
+  std::vector<trace::Cut> out;
+  std::set<std::string> known;
+  for (const std::string& item : comma_list(list)) {
+    const trace::Cut cut = trace::parse_cut(item);
+    add_asked(out, cut, "cut " + cut.text(), known, note);
+  }
+  return out;
+}
+
+void tell_many_cells(std::size_t cells, const NoteListener& note) {
+  if (cells >= kManyCells)
+    note(std::to_string(cells) + " cells are asked for, policies times budgets, on each trace or prompt");
+}
+
+std::vector<sim::Cell> cells_of(const std::vector<AskedPolicy>& policies,
+                                const std::vector<sim::Budget>& budgets) {
+  std::vector<sim::Cell> out;
+  for (const sim::Budget& budget : budgets)
+    for (const AskedPolicy& asked : policies) out.push_back({asked.composition, budget});
+  return out;
+}
+
+}  // namespace kvsim::analysis

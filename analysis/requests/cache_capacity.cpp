@@ -1,0 +1,38 @@
+#include "analysis/requests/cache_capacity.hpp"
+
+#include <algorithm>
+
+#include "analysis/cost/cost_study.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/quoted.hpp"
+#include "sim/cost/memory.hpp"
+
+namespace kvsim::analysis {
+
+std::uint64_t mean_prompt(const requests::RequestTrace& trace) {
+  std::uint64_t tokens = 0;
+  for (const requests::Request& request : trace.requests) tokens += request.prompt_tokens;
+  return std::max<std::uint64_t>(tokens / std::max<std::size_t>(trace.requests.size(), 1), 1);
+}
+
+double stored_token_bytes(const serving::ServedModel& served, const policy::Composition& stored,
+                          const std::optional<sim::Budget>& budget, std::uint64_t tokens) {
+  if (!budget && !stored.eviction.spec->own_budget)
+    usage_error(in_quotes(stored.name) + " must be told how much it keeps", "--budget", "Say it like 25%.");
+  cost::Serving serving = cost::served_with(served.serving, stored);
+  serving.prompt = tokens;
+  serving.generate = 1;
+  serving.batch = 1;
+  const std::uint64_t kept =
+      budget && !stored.eviction.spec->own_budget
+          ? budget_tokens(*budget, served.model, served.serving.layout, stored, tokens, serving.generate)
+          : tokens + serving.generate;
+  const cost::Holding holding = cost::rule_holding(
+      stored, served.model, cost::stored_heads(served.model, serving.layout), tokens, serving.generate, kept);
+  const cost::Memory memory = cost::memory_at(served.model, served.machine, serving, holding,
+                                              cost::cost_of(stored, served.model, tokens, kept), 0);
+  return static_cast<double>(memory.keys_values + memory.padding + memory.metadata) /
+         static_cast<double>(tokens);
+}
+
+}  // namespace kvsim::analysis

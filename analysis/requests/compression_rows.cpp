@@ -1,0 +1,213 @@
+#include "analysis/requests/compression_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "analysis/agreement/joined_loops.hpp"
+#include "analysis/requests/cache_capacity.hpp"
+#include "analysis/requests/compressed_model.hpp"
+#include "analysis/statistics/answer_statistics.hpp"
+#include "analysis/statistics/statistics.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/workers.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+using requests::RequestTrace;
+
+/// An engine of the comparison, at every memory and rate.
+struct Variant {
+  Keeping keeping = Keeping::neither;
+  const policy::Composition* policy = nullptr;
+  const sim::Budget* budget = nullptr;
+};
+
+std::vector<Variant> variants_of(const CompressionGrid& grid) {
+  std::vector<Variant> out{{Keeping::neither, nullptr, nullptr}, {Keeping::shared, nullptr, nullptr}};
+  for (const Keeping keeping : {Keeping::known, Keeping::unknown}) {
+    for (std::size_t i = 0; i < std::max<std::size_t>(grid.budgets.size(), 1); ++i) {
+      for (const policy::Composition& policy : grid.policies) {
+        const bool own = policy.eviction.spec->own_budget;
+        if (own && i > 0) continue;
+        if (!own && grid.budgets.empty())
+          usage_error("must be told how much it keeps", "--policy " + policy.name, "Say --budget 25%.");
+        out.push_back({keeping, &policy, own ? nullptr : &grid.budgets[i]});
+      }
+    }
+  }
+  return out;
+}
+
+bool is_shared(Keeping keeping) {
+  return keeping == Keeping::shared || keeping == Keeping::unknown;
+}
+
+/// What policies answer, by cut, parameters and budget.
+class Answers {
+ public:
+  explicit Answers(const CompressionGrid& grid) {
+    if (!grid.answers) return;
+    if (!holds_closed_rows(*grid.answers))
+      input_error("no rows of kvsim evaluate", "--answers", "kvsim evaluate ... -o answers.csv writes them.");
+    const Records items = comparable_answers(*grid.answers, {}, grid.least_full);
+    std::vector<TraceId> traces;  // lengths do not reach a mean
+    for (const std::string& name : distinct(items, "trace")) traces.push_back({name, "", 0, 0});
+    means_ = statistics_of(items, traces, {}, {&answer_metric("right")}).means;
+  }
+
+  std::optional<RightAnswers> of(const Variant& variant) const {
+    if (means_.rows.empty()) return {};
+    // The full cache answers the same at both cuts, but for texts that have no question.
+    const std::string cut = variant.keeping == Keeping::unknown ? "question" : "prompt";
+    std::optional<RightAnswers> out;
+    for (const std::vector<Value>& row : means_.rows) {
+      const auto field = [&](const char* key) { return exact_field(row[means_.column(key)], ""); };
+      if (field("cut") != cut || field("workload") != "all") continue;
+      const bool same =
+          variant.policy == nullptr ? field("policy") == "full" : field("params") == variant.policy->params;
+      if (!same || (variant.budget != nullptr && field("budget") != variant.budget->text)) continue;
+      const auto value = [&](const char* key) { return number(row[means_.column(key)]); };
+      out = RightAnswers{*value("mean"), value("low"), value("high"),
+                         static_cast<std::uint64_t>(value("traces").value_or(0))};
+      if (variant.policy != nullptr) break;
+    }
+    return out;
+  }
+
+ private:
+  Records means_{};
+};
+
+}  // namespace
+
+const char* keeping_name(Keeping keeping) {
+  switch (keeping) {
+    case Keeping::neither:
+      return "neither";
+    case Keeping::shared:
+      return "shared";
+    case Keeping::known:
+      return "compressed";
+    case Keeping::unknown:
+      return "compressed and shared";
+  }
+  bug("no such keeping");
+}
+
+std::vector<CompressionRow> compression_rows(const RequestTrace& trace, const CompressionGrid& grid,
+                                             Progress* progress) {
+  const std::vector<Variant> variants = variants_of(grid);
+  const Answers answers(grid);
+  const std::uint64_t tokens = mean_prompt(trace);
+  std::vector<ServingGrid> grids;
+  for (const Variant& variant : variants) {
+    ServingGrid& of = grids.emplace_back(grid.serving);
+    of.threads = 1;
+    if (!is_shared(variant.keeping)) of.policies = {std::nullopt};
+    if (variant.policy != nullptr) {
+      const std::optional<sim::Budget> budget =
+          variant.budget == nullptr ? std::nullopt : std::optional(*variant.budget);
+      of.served = compressed_model(of.served, *variant.policy, budget, tokens);
+    }
+  }
+  std::vector<std::vector<CompressionRow>> found(variants.size());
+  if (progress != nullptr) progress->total = variants.size();
+  Workers(grid.serving.threads).run(variants.size(), [&](std::size_t i) {
+    if (progress != nullptr && progress->stop) return;
+    const Variant& variant = variants[i];
+    for (ServingRun& run : serving_runs(trace, grids[i])) {
+      // Rows are compared, and must be of the same requests.
+      if (run.summary.refused > 0)
+        input_error(std::to_string(run.summary.refused) + " requests are longer than the memory holds of one",
+                    {}, "Give more memory, or leave them out.");
+      run.result = {};
+      found[i].push_back({.keeping = variant.keeping,
+                          .policy = variant.policy,
+                          .budget = variant.budget == nullptr ? "" : variant.budget->text,
+                          .token_bytes = static_cast<double>(serving::token_bytes(grids[i].served)),
+                          .run = std::move(run),
+                          .right = answers.of(variant)});
+    }
+    if (progress != nullptr) progress->advance();
+  });
+  std::vector<CompressionRow> out;
+  for (std::vector<CompressionRow>& rows : found)
+    for (CompressionRow& row : rows) out.push_back(std::move(row));
+  const auto place = [](const CompressionRow& row) {
+    return std::pair(row.run.settings.rate, row.run.memory);
+  };
+  std::stable_sort(out.begin(), out.end(),
+                   [&](const CompressionRow& a, const CompressionRow& b) { return place(a) < place(b); });
+  return out;
+}
+
+const std::vector<ColumnInfo>& compression_columns() {
+  static const std::vector<ColumnInfo> columns{
+      {"keeping", "",
+       "what becomes of keys and values of prompts: neither (as they come, for one request), shared (as they "
+       "come, for later prompts, too), compressed (with the question known, for one request), compressed and "
+       "shared (with the question not known)"},
+      {"policy", "", "that compresses; null: none"},
+      {"params", "", "of the policy, every effective value"},
+      {"budget", "", "of a prompt; null: the policy's own, or no policy"},
+      {"memory_bytes", "bytes", "for keys and values on each device"},
+      {"rate", "", "times as fast as the trace at which requests arrive"},
+      {"token_bytes", "bytes", "that a token takes on each device"},
+      {"capacity", "tokens", "that the memory holds"},
+      {"hit_rate", "share", "of the tokens of prompts, found when their request started"},
+      {"computed_tokens", "tokens", "of prompts and generated ones"},
+      {"ttft_mean", "s", "from arrival to the first token, mean"},
+      {"ttft_p50", "s", "50th percentile"},
+      {"ttft_p99", "s", "99th percentile"},
+      {"tpot_mean", "s", "time per further token, mean"},
+      {"tpot_p99", "s", "99th percentile"},
+      {"requests_per_second", "1/s", "from the first arrival to the last token"},
+      {"generated_per_second", "tokens/s", "generated tokens over the same seconds"},
+      {"goodput", "1/s", "requests that keep the limits, over the seconds; null: no limits"},
+      {"good_share", "share", "of the requests that keep the limits; null: no limits"},
+      {"busy", "share", "of the seconds in which an engine is in a step"},
+      {"running", "", "sequences at a time, while busy"},
+      {"preemptions", "", "times a sequence gave its memory up"},
+      {"right", "share", "of the items that the model answers right; null: not in the answers"},
+      {"right_low", "share", "lower end of its 95% interval over items"},
+      {"right_high", "share", "upper end"},
+      {"items", "", "that were answered"}};
+  return columns;
+}
+
+Records compression_records(const std::vector<CompressionRow>& rows) {
+  Records out{compression_columns(), {}};
+  const auto real = [](double value) { return std::isfinite(value) ? Value(value) : Value(); };
+  for (const CompressionRow& row : rows) {
+    const serving::ServingSummary& summary = row.run.summary;
+    std::vector<Value>& fields = out.rows.emplace_back();
+    fields.emplace_back(std::string(keeping_name(row.keeping)));
+    fields.push_back(row.policy == nullptr ? Value() : Value(row.policy->name));
+    fields.push_back(row.policy == nullptr ? Value() : Value(row.policy->params));
+    fields.push_back(row.budget.empty() ? Value() : Value(row.budget));
+    fields.emplace_back(row.run.memory);
+    fields.emplace_back(row.run.settings.rate);
+    fields.emplace_back(row.token_bytes);
+    fields.emplace_back(row.run.settings.engine.memory.capacity);
+    fields.push_back(real(summary.hit_rate));
+    fields.emplace_back(summary.computed_tokens);
+    for (const double value : {summary.ttft.mean, summary.ttft.p50, summary.ttft.p99, summary.tpot.mean,
+                               summary.tpot.p99, summary.requests_per_second, summary.generated_per_second})
+      fields.push_back(real(value));
+    fields.push_back(value_of(summary.goodput));
+    fields.push_back(value_of(summary.good_share));
+    fields.push_back(real(summary.busy));
+    fields.push_back(real(summary.running));
+    fields.emplace_back(summary.preemptions);
+    const std::optional<RightAnswers>& right = row.right;
+    fields.push_back(right ? Value(right->mean) : Value());
+    fields.push_back(right ? value_of(right->low) : Value());
+    fields.push_back(right ? value_of(right->high) : Value());
+    fields.push_back(right ? Value(right->items) : Value());
+  }
+  return out;
+}
+
+}  // namespace kvsim::analysis

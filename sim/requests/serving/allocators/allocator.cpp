@@ -1,0 +1,53 @@
+#include "sim/requests/serving/allocators/allocator.hpp"
+
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "sim/base/suggest.hpp"
+
+namespace kvsim::serving {
+namespace {
+
+constexpr const char* kAllocatorNames[] = {"static", "paged", "page_groups", "buddy"};
+
+}  // namespace
+
+const char* allocator_name(AllocatorKind kind) {
+  return kAllocatorNames[static_cast<std::size_t>(kind)];
+}
+
+std::vector<std::string> allocator_names() {
+  return {std::begin(kAllocatorNames), std::end(kAllocatorNames)};
+}
+
+AllocatorKind parse_allocator(std::string_view name) {
+  for (std::size_t kind = 0; kind < std::size(kAllocatorNames); ++kind)
+    if (name == kAllocatorNames[kind]) return static_cast<AllocatorKind>(kind);
+  usage_error("unknown allocator \"" + std::string(name) + "\"", {}, suggestion(name, allocator_names()));
+}
+
+std::unique_ptr<Allocator> make_allocator(AllocatorKind kind, const AllocatorSettings& settings) {
+  if (settings.places == 0) usage_error("no sequence may run", "sequences at a time");
+  const std::uint64_t piece = kind == AllocatorKind::static_max    ? settings.max_tokens
+                              : kind == AllocatorKind::page_groups ? settings.page_group
+                                                                   : settings.block;
+  if (piece == 0) usage_error("pieces of no tokens", std::string("allocator ") + allocator_name(kind));
+  if (settings.capacity < piece)
+    usage_error("memory for " + std::to_string(settings.capacity) + " tokens, and the smallest piece is " +
+                    std::to_string(piece),
+                std::string("allocator ") + allocator_name(kind),
+                "give more memory, or ask for smaller pieces");
+  switch (kind) {
+    case AllocatorKind::static_max:
+      return make_static_allocator(settings);
+    case AllocatorKind::paged:
+      return make_paged_allocator(settings);
+    case AllocatorKind::page_groups:
+      return make_page_group_allocator(settings);
+    case AllocatorKind::buddy:
+      return make_buddy_allocator(settings);
+  }
+  bug("an allocator without a name");
+}
+
+}  // namespace kvsim::serving

@@ -1,0 +1,136 @@
+// kvsim requests generate: traces of requests whose sharing is known, or that of another trace.
+#include <memory>
+
+#include "sim/base/error.hpp"
+#include "sim/base/param_value.hpp"
+#include "tools/options/option_groups.hpp"
+#include "tools/options/option_numbers.hpp"
+#include "tools/printing/result_output.hpp"
+#include "tools/requests/request_options.hpp"
+#include "tools/requests/requests_commands.hpp"
+#include "tools/requests/written_requests.hpp"
+#include "traces/requests/generate_requests.hpp"
+#include "traces/requests/like_requests.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+struct RequestsGenerateOptions {
+  requests::GenerateOptions generated{};
+  std::uint64_t block_tokens = 512;
+  std::string mix = "chat=0.6,document=0.3,agent=0.1", shape{}, arrivals = "poisson", turns = "waiting";
+  std::string like{}, to{}, output{};
+  bool overwrite = false, quiet = false;
+};
+
+std::string requests_generate_footer() {
+  std::string text = R"(Examples:
+  kvsim requests generate -o synthetic.jsonl.gz
+  kvsim requests generate --requests 20000 --rate 5 --mix agent=1 --arrivals bursty --to bailian -o agents.jsonl.gz
+  kvsim requests generate --shape system_prompts=1,chat_turns=12 --block-tokens 16 --turns timed -o chat.jsonl
+  kvsim requests generate --like mine.jsonl.gz -o shareable.jsonl.gz
+
+Settings of --shape:
+)";
+  for (const ParamSpec& param : requests::shape_params()) {
+    std::string name = param.name;
+    name.resize(20, ' ');
+    std::string fallback = param.fallback;
+    fallback.resize(7, ' ');
+    text += "  " + name + fallback + param.help + (param.unit.empty() ? "" : " (" + param.unit + ")") + "\n";
+  }
+  return text;
+}
+
+requests::Arrivals arrivals_named(const std::string& name) {
+  if (name == "poisson") return requests::Arrivals::poisson;
+  return name == "bursty" ? requests::Arrivals::bursty : requests::Arrivals::diurnal;
+}
+
+/// An option that a trace with the sharing of another has no use for is a misunderstanding.
+void refuse_with_like(Command command) {
+  for (const char* name :
+       {"--requests", "--rate", "--block-tokens", "--mix", "--shape", "--arrivals", "--turns"})
+    if (!command.option(name).empty())
+      usage_error("means nothing with --like", name,
+                  "The other trace says it: only ids and lengths are new.");
+}
+
+requests::RequestTrace made(Command command, RequestsGenerateOptions& options) {
+  if (!options.like.empty()) {
+    refuse_with_like(command);
+    return requests::like_requests(read_shown(options.like, {}, options.quiet), options.generated.seed);
+  }
+  requests::GenerateOptions& generated = options.generated;
+  generated.block_tokens =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(options.block_tokens, UINT32_MAX));
+  generated.mix = requests::parse_mix(options.mix);
+  generated.shape = requests::parse_shape(options.shape);
+  generated.arrivals = arrivals_named(options.arrivals);
+  generated.after_parent = options.turns == "waiting";
+  return requests::generate_requests(generated);
+}
+
+void run_requests_generate(Command command, RequestsGenerateOptions& options) {
+  refuse_requests_output(options.output, options.overwrite);
+  write_shown(made(command, options), options.output, options.to, options.overwrite, options.quiet);
+}
+
+}  // namespace
+
+void add_requests_generate(Command requests) {
+  Command command = requests.add_subcommand(
+      "generate", "Make a trace: conversations, documents with questions, agents, or the sharing of another");
+  command.footer(requests_generate_footer());
+  const auto options = std::make_shared<RequestsGenerateOptions>();
+  requests::GenerateOptions& generated = options->generated;
+  command.add_option("--requests", generated.requests, "How many")
+      .check(whole_number())
+      .capture_default_str()
+      .type_name("N");
+  command.add_option("--rate", generated.rate, "Sessions that begin in a second, on average")
+      .capture_default_str()
+      .type_name("R");
+  command.add_option("--block-tokens", options->block_tokens, "Tokens per block")
+      .transform(token_count())
+      .capture_default_str()
+      .type_name("TOKENS");
+  command.add_option("--seed", generated.seed, "Same seed, same bytes")
+      .check(whole_number())
+      .capture_default_str()
+      .type_name("S");
+  command.add_option("--mix", options->mix, "Shares of the kinds of sessions")
+      .capture_default_str()
+      .type_name("KIND=SHARE,..");
+  command
+      .add_option("--arrivals", options->arrivals,
+                  "How sessions begin: independently, in bursts, or with the time of day")
+      .check(hidden(one_of({"poisson", "bursty", "diurnal"})))
+      .capture_default_str()
+      .type_name("poisson|bursty|diurnal");
+  command
+      .add_option("--turns", options->turns,
+                  "Later turns wait for the end of the turn before, or have times of their own")
+      .check(hidden(one_of({"waiting", "timed"})))
+      .capture_default_str()
+      .type_name("waiting|timed");
+  command.add_option("--shape", options->shape, "Lengths, numbers, popularities: see the settings")
+      .type_name("NAME=VALUE,..");
+  command
+      .add_option(
+          "--like", options->like,
+          "Instead: the arrivals and the sharing of this trace, with new ids and lengths dealt out anew")
+      .type_name("FILE");
+  add_written_format(command, options->to);
+  command.add_option("-o,--output", options->output, "The file, gzip if its name ends with .gz")
+      .required()
+      .type_name("FILE");
+  command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
+  command.add_flag("-q,--quiet", options->quiet, "No progress and no notes");
+  group_options(command, "Traffic",
+                {"--requests", "--rate", "--block-tokens", "--seed", "--mix", "--arrivals", "--turns",
+                 "--shape", "--like"});
+  command.callback([command, options] { run_requests_generate(command, *options); });
+}
+
+}  // namespace kvsim::tools

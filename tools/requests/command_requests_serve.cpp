@@ -1,0 +1,232 @@
+// kvsim requests serve: a trace through engines in time: queues, batches, memory, latencies.
+#include <algorithm>
+#include <memory>
+
+#include "analysis/asked/policy_choice.hpp"
+#include "analysis/requests/serving_records.hpp"
+#include "analysis/requests/serving_table.hpp"
+#include "policies/api/composition.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/quoted.hpp"
+#include "sim/base/sizes.hpp"
+#include "sim/base/split.hpp"
+#include "tools/options/option_numbers.hpp"
+#include "tools/options/output_options.hpp"
+#include "tools/printing/formatted_output.hpp"
+#include "tools/printing/front_end.hpp"
+#include "tools/requests/request_options.hpp"
+#include "tools/requests/requests_commands.hpp"
+#include "tools/requests/served_options.hpp"
+#include "tools/requests/serving_lists.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+using analysis::ServingGrid;
+
+struct RequestsServeOptions : OutputOptions {
+  std::string file{};
+  RequestOptions reading{};
+  ServedOptions served{};
+  std::vector<std::string> policies{}, host_policies{"lru"};
+  std::string memory{}, allocator = "paged", rate = "1";
+  std::string host_cache{}, preemption = "recompute", routing = "least_loaded", page = "2MiB";
+  LimitOptions limits{};
+  std::uint64_t max_sequences = 256, step_tokens = 2048, block = 16, max_tokens = 0, replicas = 1, seed = 0,
+                hashed_blocks = 1;
+  unsigned threads = 0;
+  bool each = false, quiet = false;
+};
+
+/// "none", or replacements.
+std::vector<std::optional<policy::Part>> parse_policies(const std::vector<std::string>& lists) {
+  std::vector<std::optional<policy::Part>> out;
+  for (const std::string& item : analysis::listed_policies(lists)) {
+    out.emplace_back();
+    if (item != "none") out.back() = policy::parse_replacement(item, front_end().policies());
+  }
+  return out;
+}
+
+ServingGrid grid_of(const RequestsServeOptions& options) {
+  ServingGrid grid;
+  grid.served = parse_served(options.served);
+  grid.memories = parse_memories(options.memory, grid.served, options.step_tokens);
+  grid.rates = parse_rates(options.rate);
+  grid.allocators.clear();
+  for (const std::string& item : comma_list(options.allocator))
+    grid.allocators.push_back(serving::parse_allocator(item));
+  grid.routings.clear();
+  for (const std::string& item : comma_list(options.routing))
+    grid.routings.push_back(serving::parse_routing(item));
+  if (!options.policies.empty()) grid.policies = parse_policies(options.policies);
+  if (!options.host_cache.empty()) {
+    grid.host_memory = parse_bytes(options.host_cache, "--host-cache");
+    grid.host_policies = parse_policies(options.host_policies);
+  }
+  if (options.preemption != "recompute" && options.preemption != "swap")
+    usage_error("unknown preemption " + in_quotes(options.preemption), "--preemption",
+                "Say recompute or swap.");
+  grid.engine.preemption =
+      options.preemption == "swap" ? serving::Preemption::swap : serving::Preemption::recompute;
+  grid.engine.max_sequences = small_count(options.max_sequences, "--max-sequences");
+  grid.engine.step_tokens = options.step_tokens;
+  grid.engine.memory.block = options.block;
+  grid.engine.memory.max_tokens = options.max_tokens;
+  grid.page_bytes = parse_bytes(options.page, "--page-bytes");
+  grid.replicas = small_count(options.replicas, "--replicas");
+  grid.seed = options.seed;
+  grid.hashed_blocks = small_count(options.hashed_blocks, "--hashed-blocks");
+  const analysis::CostLimits limits = parse_limits(options.limits, grid.served.machine.memory);
+  grid.slo = {limits.first_token, limits.per_token};
+  grid.threads = options.threads;
+  return grid;
+}
+
+std::vector<std::pair<std::string, analysis::Value>> settings_of(const ServingGrid& grid,
+                                                                 const RequestsServeOptions& options) {
+  return {{"model", grid.served.model.name},
+          {"machine", grid.served.machine.name},
+          {"tensor_parallel", grid.served.serving.tensor_parallel},
+          {"max_sequences", std::uint64_t{grid.engine.max_sequences}},
+          {"step_tokens", grid.engine.step_tokens},
+          {"block", grid.engine.memory.block},
+          {"page_bytes", grid.page_bytes},
+          {"host_memory", grid.host_memory},
+          {"seed", grid.seed},
+          {"hashed_blocks", std::uint64_t{grid.hashed_blocks}},
+          {"ttft_limit", analysis::value_of(grid.slo.ttft)},
+          {"tpot_limit", analysis::value_of(grid.slo.tpot)},
+          {"file", options.file}};
+}
+
+void run_requests_serve(const RequestsServeOptions& options) {
+  FormattedOutput output(chosen_format(options), options.output, options.overwrite);
+  ServingGrid grid = grid_of(options);
+  const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
+  if (options.policies.empty() && trace.has_blocks() && options.allocator == "paged")
+    grid.policies = parse_policies({"lru"});
+  std::vector<analysis::ServingRun> runs;
+  {
+    Progress progress;
+    const std::shared_ptr<void> shown = front_end().follow(progress, "serving", options.quiet);
+    runs = serving_runs(trace, grid, &progress);
+    progress.check();
+  }
+  analysis::Document document{.analysis = "requests serve", .traces = {}, .records = {}};
+  document.settings = settings_of(grid, options);
+  std::uint64_t refused = 0;
+  for (const analysis::ServingRun& run : runs) refused = std::max(refused, run.summary.refused);
+  if (refused > 0)
+    document.notes.push_back(
+        std::to_string(refused) + " of " + std::to_string(trace.requests.size()) +
+        " requests are longer than the least memory holds: refused when they arrive, and in "
+        "no number; what waits for one comes its pause later.");
+  if (options.each) {
+    document.records = request_outcome_records(runs, trace);
+  } else {
+    document.records = serving_records(runs);
+    document.console = [&](std::ostream& out) {
+      write_serving_table(out, grid, runs);
+      for (const std::string& note : document.notes) out << '\n' << note << '\n';
+    };
+  }
+  output.commit(document);
+}
+
+void add_engine_options(Command command, RequestsServeOptions& options) {
+  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+    return command.add_option(name, value, help).capture_default_str().type_name(type).group("Engine");
+  };
+  add("--max-sequences", options.max_sequences, "That run at a time", "N").check(whole_number());
+  add("--step-tokens", options.step_tokens, "That a step computes, at most: longer prompts come in chunks",
+      "TOKENS")
+      .transform(token_count());
+  add("--preemption", options.preemption, "Of the sequence that came last, when memory is short",
+      "recompute|swap");
+  add("--block", options.block, "Tokens of a block; a prefix cache has the trace's", "TOKENS")
+      .transform(token_count());
+  add("--max-tokens", options.max_tokens, "What the static allocator reserves (0: the model's context)",
+      "TOKENS")
+      .check(whole_number());
+  add("--page-bytes", options.page, "Of the pages of page_groups", "BYTES");
+}
+
+void add_question_options(Command command, RequestsServeOptions& options) {
+  command.add_option("FILE", options.file, "Trace of requests, gzip or not; -: standard input").required();
+  add_served_options(command, options.served);
+  command
+      .add_option("--memory", options.memory,
+                  "Comma list of bytes for keys and values on each device (default: 90% of its memory\n"
+                  "without weights, activations and what the runtime takes)")
+      .type_name("LIST");
+  command.add_option("--allocator", options.allocator, "Comma list: static, paged, page_groups, buddy")
+      .capture_default_str()
+      .type_name("LIST");
+  command
+      .add_option(
+          "--policy", options.policies,
+          "Comma list: which blocks of prompts stay on the device for later ones, beside those of\n"
+          "running sequences (kvsim policy list: replacements), or none (default: lru where the trace\n"
+          "has blocks and memory is paged)")
+      .allow_extra_args(false)
+      .type_name("LIST");
+  Option host =
+      command
+          .add_option("--host-cache", options.host_cache,
+                      "Bytes of the host's memory, for each device, in which blocks of prompts stay behind\n"
+                      "those of the device: what is found there is copied instead of computed")
+          .type_name("BYTES");
+  command.add_option("--host-policy", options.host_policies, "Comma list: which blocks stay there, or none")
+      .default_str("lru")
+      .allow_extra_args(false)
+      .needs(host)
+      .type_name("LIST");
+  command.add_option("--rate", options.rate, "Comma list: so many times as fast as the trace")
+      .capture_default_str()
+      .type_name("LIST");
+  command.add_option("--replicas", options.replicas, "Engines that share the requests")
+      .capture_default_str()
+      .check(whole_number())
+      .type_name("N");
+  command.add_option("--routing", options.routing, "Comma list: random, hashed, longest_prefix, least_loaded")
+      .capture_default_str()
+      .type_name("LIST");
+  command
+      .add_option("--hashed-blocks", options.hashed_blocks,
+                  "By how many first blocks of a prompt hashed routing goes, at most")
+      .capture_default_str()
+      .check(whole_number())
+      .type_name("N");
+  command.add_option("--seed", options.seed, "Of random and hashed routing")
+      .capture_default_str()
+      .check(whole_number())
+      .type_name("N");
+  command.add_option("--ttft", options.limits.first_token, "Limit of a good request, like 2s")
+      .type_name("TIME");
+  command.add_option("--tpot", options.limits.per_token, "Limit of a good request, like 50ms")
+      .type_name("TIME");
+  command.add_flag("--each", options.each, "A row for each request instead of one for each run");
+}
+
+}  // namespace
+
+void add_requests_serve(Command requests) {
+  Command command = requests.add_subcommand(
+      "serve", "Serve a trace in time: queues, batches, memory; TTFT, TPOT, throughput, goodput");
+  command.footer(R"(Examples:
+  kvsim requests serve traces/sample/requests/mooncake_conversation.jsonl.gz --model llama-3.1-8b --machine h100-sxm --rate 0.5,1 --ttft 2s --tpot 50ms
+  kvsim requests serve azure_code.csv --model llama-3.1-8b --machine a100-80-sxm --allocator static,paged,page_groups,buddy
+  kvsim requests serve mine.jsonl --model llama-3.1-70b --machine h100-sxm --tensor-parallel 4 --replicas 4 --routing random,hashed,longest_prefix
+)");
+  const auto options = std::make_shared<RequestsServeOptions>();
+  add_question_options(command, *options);
+  add_engine_options(command, *options);
+  add_request_options(command, options->reading);
+  add_output_options(command, *options);
+  command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
+  command.add_flag("-q,--quiet", options->quiet, "No progress");
+  command.callback([options] { run_requests_serve(*options); });
+}
+
+}  // namespace kvsim::tools
