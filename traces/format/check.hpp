@@ -19,8 +19,8 @@ struct CheckReport {
 };
 
 /// Checks the structure first (a file that fails there is reported with that one problem), then the payload:
-/// checksums, digests, finite numbers, attention rows within [0, 1] that sum to 1, column statistics
-/// (check_columns.hpp). Progress counts bytes.
+/// checksums, digests, finite numbers, attention rows within [0, 1] that sum to 1, column
+/// statistics. Progress counts bytes.
 CheckReport check_trace(const std::string& path, Progress& progress);
 
 }  // namespace kvsim::trace

@@ -83,6 +83,10 @@ class FileTrace final : public Source {
   template <typename Value>
   std::vector<Value> list(const hdf5::InputGroup& group, const char* name, std::uint64_t length,
                           const char* reason);
+  /// One number of every item, from such a list.
+  template <typename Value, typename Item>
+  void take_column(const hdf5::InputGroup& group, const char* name, std::uint64_t length, const char* reason,
+                   std::vector<Item>& items, Value Item::*member);
   template <typename Value>
   std::vector<Value> take(const hdf5::InputDataset& dataset);
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "sim/base/error.hpp"
 #include "traces/format/digest.hpp"
 #include "traces/format/file_trace.hpp"
+#include "traces/format/header_fields.hpp"
 #include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
 #include "traces/format/validate.hpp"
@@ -57,8 +59,20 @@ void read_rows(const StoredRows& stored, Elem elem, std::uint32_t head, std::uin
   }
 }
 
-Phase to_phase(std::uint8_t value) {
-  return static_cast<Phase>(value);
+template <typename Value>
+void take_field(const InputGroup& group, const char* name, Value& value) {
+  if constexpr (std::is_const_v<Value>) {
+    if (group.text(name) != value)
+      input_error("some layers are left out; this kvsim needs all of them", group.where(name));
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    value = group.text(name);
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    value = group.flag(name);
+  } else if constexpr (std::is_floating_point_v<Value>) {
+    value = group.real(name);
+  } else {
+    value = static_cast<Value>(group.count(name, std::numeric_limits<Value>::max()));
+  }
 }
 
 }  // namespace
@@ -99,6 +113,14 @@ std::vector<Value> FileTrace::list(const InputGroup& group, const char* name, st
   const InputDataset dataset = group.dataset(name, {hdf5::type_of<Value>()}, 1);
   dataset.expect({length}, reason);
   return take<Value>(dataset);
+}
+
+template <typename Value, typename Item>
+void FileTrace::take_column(const InputGroup& group, const char* name, std::uint64_t length,
+                            const char* reason, std::vector<Item>& items, Value Item::*member) {
+  const auto numbers = list<StoredNumber<Value>>(group, name, length, reason);
+  items.resize(length);
+  for (std::size_t i = 0; i < items.size(); ++i) items[i].*member = static_cast<Value>(numbers[i]);
 }
 
 void FileTrace::read_root() {
@@ -144,29 +166,7 @@ void FileTrace::read_rotations() {
 void FileTrace::read_model() {
   const InputGroup group = file_.root().group("model");
   Model& model = header_.model;
-  model.name = group.text("name");
-  model.revision = group.text("revision");
-  model.model_type = group.text("model_type");
-  model.architecture = group.text("architecture");
-  model.n_layers = count32(group, "n_layers");
-  model.n_q_heads = count32(group, "n_q_heads");
-  model.n_kv_heads = count32(group, "n_kv_heads");
-  model.head_dim = count32(group, "head_dim");
-  model.v_head_dim = count32(group, "v_head_dim");
-  model.rotary_dim = count32(group, "rotary_dim");
-  model.hidden_size = count32(group, "hidden_size");
-  model.vocab_size = count32(group, "vocab_size");
-  model.attn_scale = group.real("attn_scale");
-  model.norm_eps = group.real("norm_eps");
-  model.rope_theta = group.real("rope_theta");
-  model.rope_attention_factor = group.real("rope_attention_factor");
-  model.logit_softcap = group.real("logit_softcap");
-  model.rope_type = group.text("rope_type");
-  model.rope_layout = group.text("rope_layout");
-  model.qk_norm = group.flag("qk_norm");
-  model.qkv_bias = group.flag("qkv_bias");
-  model.tied_embeddings = group.flag("tied_embeddings");
-  model.weights_sha256 = group.text("weights_sha256");
+  model_attributes(model, [&](const char* name, auto& value) { take_field(group, name, value); });
   model.layer_window = list<std::int32_t>(group, "layer_window", model.n_layers, "n_layers");
   read_rotations();
   const InputDataset config = group.dataset("config_json", {Type::u8}, 1);
@@ -182,31 +182,10 @@ void FileTrace::read_model() {
 
 void FileTrace::read_capture() {
   const InputGroup group = file_.root().group("capture");
-  Capture& capture = header_.capture;
-  capture.source = group.text("source");
-  capture.device_name = group.text("device_name");
-  capture.device_kind = group.text("device_kind");
-  capture.cpu_model = group.text("cpu_model");
-  capture.compute_dtype = group.text("compute_dtype");
-  capture.accum_dtype = group.text("accum_dtype");
-  capture.math_mode = group.text("math_mode");
-  capture.attention_kernel = group.text("attention_kernel");
-  capture.software = group.text("software");
-  capture.sampling = group.text("sampling");
-  capture.q_policy = group.text("q_policy");
-  capture.row_policy = group.text("row_policy");
-  capture.verified = group.text("verified");
-  if (group.has_attribute("workload")) capture.workload = group.text("workload");
-  if (group.has_attribute("workload_item")) capture.workload_item = group.text("workload_item");
-  if (group.has_attribute("driver")) capture.driver = group.text("driver");
-  if (group.has_attribute("cuda_version")) capture.cuda_version = group.text("cuda_version");
-  capture.threads = count32(group, "threads");
-  capture.prefill_chunk = count32(group, "prefill_chunk");
-  capture.seed = group.count("seed", kAny64);
-  capture.rope_fp32 = group.flag("rope_fp32");
-  capture.teacher_forced = group.flag("teacher_forced");
-  if (group.text("layers_kept") != "all")
-    input_error("some layers are left out; this kvsim needs all of them", group.where("layers_kept"));
+  const auto take = [&](const char* name, auto& value) { take_field(group, name, value); };
+  capture_attributes(header_.capture, take, [&](const char* name, std::string& text) {
+    if (group.has_attribute(name)) take(name, text);
+  });
 }
 
 void FileTrace::read_tokens() {
@@ -221,16 +200,9 @@ void FileTrace::read_tokens() {
 
 void FileTrace::read_segments() {
   const InputGroup group = file_.root().group("segments");
-  const auto parent = list<std::int32_t>(group, "parent", n_segments_, "n_segments");
-  const auto begin = list<std::uint64_t>(group, "begin", n_segments_, "n_segments");
-  const auto count = list<std::uint32_t>(group, "count", n_segments_, "n_segments");
-  const auto path_len = list<std::uint32_t>(group, "path_len", n_segments_, "n_segments");
-  const auto phase = list<std::uint8_t>(group, "phase", n_segments_, "n_segments");
-  const auto turn = list<std::uint16_t>(group, "turn", n_segments_, "n_segments");
-  const auto role = list<std::uint8_t>(group, "role", n_segments_, "n_segments");
-  for (std::size_t i = 0; i < n_segments_; ++i)
-    header_.segments.push_back(
-        {parent[i], begin[i], count[i], path_len[i], to_phase(phase[i]), turn[i], role[i]});
+  segment_columns([&](const char* name, auto member) {
+    take_column(group, name, n_segments_, "n_segments", header_.segments, member);
+  });
 
   const InputDataset digests = group.dataset("sha256", {Type::u8}, 2);
   digests.expect({n_segments_, 32}, "n_segments");
@@ -242,16 +214,9 @@ void FileTrace::read_segments() {
 
 void FileTrace::read_passes() {
   const InputGroup group = file_.root().group("passes");
-  const auto segment = list<std::uint32_t>(group, "segment", n_passes_, "n_passes");
-  const auto begin = list<std::uint64_t>(group, "begin", n_passes_, "n_passes");
-  const auto q_len = list<std::uint32_t>(group, "q_len", n_passes_, "n_passes");
-  const auto past_len = list<std::uint32_t>(group, "past_len", n_passes_, "n_passes");
-  const auto phase = list<std::uint8_t>(group, "phase", n_passes_, "n_passes");
-  const auto start = list<std::int64_t>(group, "start_ns", n_passes_, "n_passes");
-  const auto duration = list<std::int64_t>(group, "dur_ns", n_passes_, "n_passes");
-  for (std::size_t i = 0; i < n_passes_; ++i)
-    header_.passes.push_back(
-        {segment[i], begin[i], q_len[i], past_len[i], to_phase(phase[i]), start[i], duration[i]});
+  pass_columns([&](const char* name, auto member) {
+    take_column(group, name, n_passes_, "n_passes", header_.passes, member);
+  });
 
   if (!file_.root().has("timing")) return;
   const InputGroup timing = file_.root().group("timing");

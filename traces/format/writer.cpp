@@ -10,6 +10,7 @@
 #include "traces/format/block_digest.hpp"
 #include "traces/format/digest.hpp"
 #include "traces/format/hdf5_output.hpp"
+#include "traces/format/header_fields.hpp"
 #include "traces/format/schema.hpp"
 #include "traces/format/validate.hpp"
 
@@ -155,12 +156,14 @@ struct LayerStreams {
   std::map<std::string, RowDigests> digests{};  ///< by their name in the file
 };
 
-template <typename Value, typename Item, typename Get>
-std::vector<Value> column(const std::vector<Item>& items, Get get) {
-  std::vector<Value> out;
-  out.reserve(items.size());
-  for (const Item& item : items) out.push_back(static_cast<Value>(get(item)));
-  return out;
+template <typename Value>
+void put_field(hid_t object, const char* name, const Value& value, std::string_view place) {
+  if constexpr (std::is_same_v<Value, std::string>)
+    hdf5::put_text(object, name, value, place);
+  else if constexpr (std::is_same_v<Value, bool>)
+    hdf5::put<std::uint8_t>(object, name, value, place);
+  else
+    hdf5::put(object, name, value, place);
 }
 
 /// End of the keys that the token's attention row may span: its position along its path, plus one for itself.
@@ -196,6 +199,16 @@ struct Writer::State {
   std::string put_list(hid_t parent, const char* name, const std::vector<Value>& values,
                        std::string_view place) const {
     return put_array(parent, name, hdf5::type_of<Value>(), values.data(), {values.size()}, place);
+  }
+
+  /// A list with one number of every item.
+  template <typename Value, typename Item>
+  void put_column(hid_t parent, const char* name, const std::vector<Item>& items, Value Item::*member,
+                  std::string_view place) const {
+    std::vector<StoredNumber<Value>> numbers;
+    numbers.reserve(items.size());
+    for (const Item& item : items) numbers.push_back(static_cast<StoredNumber<Value>>(item.*member));
+    put_list(parent, name, numbers, place);
   }
 
   hdf5::Object group(const std::string& name) { return hdf5::create_group(file.id(), name, file.path()); }
@@ -292,29 +305,7 @@ void Writer::State::write_model(const Header& final) {
   const hdf5::Object object = group("model");
   const hid_t id = object.id();
   const std::string place = where("/model");
-  hdf5::put_text(id, "name", model.name, place);
-  hdf5::put_text(id, "revision", model.revision, place);
-  hdf5::put_text(id, "model_type", model.model_type, place);
-  hdf5::put_text(id, "architecture", model.architecture, place);
-  hdf5::put(id, "n_layers", model.n_layers, place);
-  hdf5::put(id, "n_q_heads", model.n_q_heads, place);
-  hdf5::put(id, "n_kv_heads", model.n_kv_heads, place);
-  hdf5::put(id, "head_dim", model.head_dim, place);
-  hdf5::put(id, "v_head_dim", model.v_head_dim, place);
-  hdf5::put(id, "rotary_dim", model.rotary_dim, place);
-  hdf5::put(id, "hidden_size", model.hidden_size, place);
-  hdf5::put(id, "vocab_size", model.vocab_size, place);
-  hdf5::put(id, "attn_scale", model.attn_scale, place);
-  hdf5::put(id, "norm_eps", model.norm_eps, place);
-  hdf5::put(id, "rope_theta", model.rope_theta, place);
-  hdf5::put(id, "rope_attention_factor", model.rope_attention_factor, place);
-  hdf5::put(id, "logit_softcap", model.logit_softcap, place);
-  hdf5::put_text(id, "rope_type", model.rope_type, place);
-  hdf5::put_text(id, "rope_layout", model.rope_layout, place);
-  hdf5::put<std::uint8_t>(id, "qk_norm", model.qk_norm, place);
-  hdf5::put<std::uint8_t>(id, "qkv_bias", model.qkv_bias, place);
-  hdf5::put<std::uint8_t>(id, "tied_embeddings", model.tied_embeddings, place);
-  hdf5::put_text(id, "weights_sha256", model.weights_sha256, place);
+  model_attributes(model, [&](const char* name, const auto& value) { put_field(id, name, value, place); });
   put_list(id, "layer_window", model.layer_window, place);
   if (model.layer_rotation.empty()) {
     put_list(id, "inv_freq", model.inv_freq, place);
@@ -333,33 +324,13 @@ void Writer::State::write_model(const Header& final) {
 }
 
 void Writer::State::write_capture(const Header& final) {
-  const Capture& capture = final.capture;
   const hdf5::Object object = group("capture");
-  const hid_t id = object.id();
-  const std::string place = where("/capture");
-  hdf5::put_text(id, "source", capture.source, place);
-  hdf5::put_text(id, "device_name", capture.device_name, place);
-  hdf5::put_text(id, "device_kind", capture.device_kind, place);
-  hdf5::put_text(id, "cpu_model", capture.cpu_model, place);
-  hdf5::put_text(id, "compute_dtype", capture.compute_dtype, place);
-  hdf5::put_text(id, "accum_dtype", capture.accum_dtype, place);
-  hdf5::put_text(id, "math_mode", capture.math_mode, place);
-  hdf5::put_text(id, "attention_kernel", capture.attention_kernel, place);
-  hdf5::put_text(id, "software", capture.software, place);
-  hdf5::put_text(id, "sampling", capture.sampling, place);
-  hdf5::put_text(id, "q_policy", capture.q_policy, place);
-  hdf5::put_text(id, "row_policy", capture.row_policy, place);
-  hdf5::put_text(id, "layers_kept", "all", place);
-  hdf5::put_text(id, "verified", capture.verified, place);
-  if (!capture.workload.empty()) hdf5::put_text(id, "workload", capture.workload, place);
-  if (!capture.workload_item.empty()) hdf5::put_text(id, "workload_item", capture.workload_item, place);
-  if (!capture.driver.empty()) hdf5::put_text(id, "driver", capture.driver, place);
-  if (!capture.cuda_version.empty()) hdf5::put_text(id, "cuda_version", capture.cuda_version, place);
-  hdf5::put(id, "threads", capture.threads, place);
-  hdf5::put(id, "prefill_chunk", capture.prefill_chunk, place);
-  hdf5::put(id, "seed", capture.seed, place);
-  hdf5::put<std::uint8_t>(id, "rope_fp32", capture.rope_fp32, place);
-  hdf5::put<std::uint8_t>(id, "teacher_forced", capture.teacher_forced, place);
+  const auto put = [&](const char* name, const auto& value) {
+    put_field(object.id(), name, value, where("/capture"));
+  };
+  capture_attributes(final.capture, put, [&](const char* name, const std::string& text) {
+    if (!text.empty()) put(name, text);
+  });
 }
 
 void Writer::State::write_tokens(const Header& final) {
@@ -376,18 +347,8 @@ void Writer::State::write_tokens(const Header& final) {
 void Writer::State::write_segments(const Header& final) {
   const std::string place = where("/segments");
   const hdf5::Object object = group("segments");
-  const auto put = [&]<typename Value>(const char* name, Value Segment::*field) {
-    using Stored = std::conditional_t<std::is_enum_v<Value>, std::uint8_t, Value>;
-    put_list(object.id(), name, column<Stored>(final.segments, [&](const Segment& s) { return s.*field; }),
-             place);
-  };
-  put("parent", &Segment::parent);
-  put("begin", &Segment::begin);
-  put("count", &Segment::count);
-  put("path_len", &Segment::path_len);
-  put("phase", &Segment::phase);
-  put("turn", &Segment::turn);
-  put("role", &Segment::role);
+  segment_columns(
+      [&](const char* name, auto member) { put_column(object.id(), name, final.segments, member, place); });
   const std::vector<std::uint8_t> digests = segment_digests(final);
   put_array(object.id(), "sha256", hdf5::Type::u8, digests.data(), {final.segments.size(), 32}, place);
   const hdf5::Object sequences = group("sequences");
@@ -397,17 +358,8 @@ void Writer::State::write_segments(const Header& final) {
 void Writer::State::write_passes(const Header& final) {
   const std::string place = where("/passes");
   const hdf5::Object object = group("passes");
-  const auto put = [&]<typename Value>(const char* name, Value Pass::*field) {
-    using Stored = std::conditional_t<std::is_enum_v<Value>, std::uint8_t, Value>;
-    put_list(object.id(), name, column<Stored>(final.passes, [&](const Pass& p) { return p.*field; }), place);
-  };
-  put("segment", &Pass::segment);
-  put("begin", &Pass::begin);
-  put("q_len", &Pass::q_len);
-  put("past_len", &Pass::past_len);
-  put("phase", &Pass::phase);
-  put("start_ns", &Pass::start_ns);
-  put("dur_ns", &Pass::dur_ns);
+  pass_columns(
+      [&](const char* name, auto member) { put_column(object.id(), name, final.passes, member, place); });
   if (final.layer_ns.empty() && final.attn_ns.empty()) return;
   const hdf5::Object timing = group("timing");
   const std::vector<std::uint64_t> dims{final.passes.size(), final.model.n_layers};
