@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 tools/setup.sh --tests clang-14 libclang-rt-14-dev
-cmake --preset clang -DKVSIM_TESTS=OFF >&2
+# What computes is optimised as ever; what only reads, names and draws is not, which halves the time and leaves the comparison as it is.
+cmake --preset clang -DKVSIM_TESTS=OFF -DKVSIM_LIGHT=-O0 >&2
 cmake --build --preset clang --target kvsim >&2
 # Clang 14 compiles no matrix tiles.
 KVSIM_TILES=0 /usr/bin/python3 tests/support/compare_builds.py build/release/kvsim build/clang/kvsim
