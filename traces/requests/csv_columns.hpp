@@ -1,5 +1,6 @@
 #pragma once
 /// Lines of a csv file in ASCII by the names of their columns. Fields may stand in double quotes.
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -7,7 +8,6 @@
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
-#include "traces/requests/line_format.hpp"
 
 namespace kvsim::requests {
 
@@ -47,29 +47,6 @@ class CsvColumns {
   std::vector<int> places_;  ///< of the wanted columns; -1: the file has it not
   std::size_t columns_ = 0;
   std::vector<std::string_view> fields_;
-};
-
-/// Reads a csv file whose first line names its columns.
-class CsvReader : public LineReader {
- public:
-  explicit CsvReader(std::vector<CsvColumns::Column> wanted) : columns_(std::move(wanted)) {}
-
-  bool has_header() const final { return true; }
-  void read_header(std::string_view line, const std::string& where) final {
-    columns_.read_header(line, where);
-  }
-  void read(std::string_view line, TraceBuilder& out) final {
-    const std::string where = out.where();
-    columns_.read(line, where);
-    read_row(columns_, where, out);
-  }
-
- protected:
-  /// Adds what the line says. Throws Error(input) at `where`.
-  virtual void read_row(const CsvColumns& row, const std::string& where, TraceBuilder& out) = 0;
-
- private:
-  CsvColumns columns_;
 };
 
 }  // namespace kvsim::requests

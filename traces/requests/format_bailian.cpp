@@ -96,13 +96,8 @@ LineFormat bailian_format() {
                "JSON Lines with chat_id, parent_chat_id, timestamp (s), type, turn, hash_ids of 16 tokens",
                true},
       .defaults = {.block_tokens = 16},
-      .recognises =
-          [](const auto& names) {
-            return has_names(names, {"chat_id", "input_length"});
-          },
-      .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> {
-        return std::make_unique<BailianReader>();
-      }};
+      .shown_by = {{"chat_id", "input_length"}},
+      .reader = made<BailianReader>};
 }
 
 }  // namespace kvsim::requests

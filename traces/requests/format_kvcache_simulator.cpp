@@ -46,13 +46,9 @@ LineFormat kvcache_simulator_format() {
   return {.said = {"kvcache-simulator", "JSON Lines with block_size, input_length, hash_ids, in file order",
                    true},
           .defaults = {.rising = false},
-          .recognises =
-              [](const auto& names) {
-                return has_names(names, {"hash_ids", "input_length"}) && !has_names(names, {"timestamp"});
-              },
-          .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> {
-            return std::make_unique<KvcacheSimulatorReader>();
-          }};
+          .shown_by = {{"hash_ids", "input_length"}},
+          .lacks = {"timestamp"},
+          .reader = made<KvcacheSimulatorReader>};
 }
 
 }  // namespace kvsim::requests

@@ -102,16 +102,12 @@ class LlmservingsimReader : public LineReader {
 }  // namespace
 
 LineFormat llmservingsim_format() {
-  return {.said = {"llmservingsim",
-                   "JSON Lines with arrival_time_ns and input_toks, output_toks, or with sub_requests", true},
-          .defaults = {.block_tokens = 16, .tail = Tail::missing},
-          .recognises =
-              [](const auto& names) {
-                return has_names(names, {"input_toks"}) || has_names(names, {"sub_requests"});
-              },
-          .reader = [](const ReadOptions& options) -> std::unique_ptr<LineReader> {
-            return std::make_unique<LlmservingsimReader>(options);
-          }};
+  return {
+      .said = {"llmservingsim",
+               "JSON Lines with arrival_time_ns and input_toks, output_toks, or with sub_requests", true},
+      .defaults = {.block_tokens = 16, .tail = Tail::missing},
+      .shown_by = {{"input_toks"}, {"sub_requests"}},
+      .reader = [](const ReadOptions& options) { return std::make_unique<LlmservingsimReader>(options); }};
 }
 
 }  // namespace kvsim::requests

@@ -53,13 +53,8 @@ LineFormat lmcache_format() {
                    "--block-tokens",
                    true},
           .defaults = {.tail = Tail::missing, .from_first = true},
-          .recognises =
-              [](const auto& names) {
-                return has_names(names, {"timestamp", "chunk_hashes"});
-              },
-          .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> {
-            return std::make_unique<LmcacheReader>();
-          }};
+          .shown_by = {{"timestamp", "chunk_hashes"}},
+          .reader = made<LmcacheReader>};
 }
 
 }  // namespace kvsim::requests

@@ -36,13 +36,8 @@ class MooncakeReader : public LineReader {
 LineFormat mooncake_format() {
   return {.said = {"mooncake", "JSON Lines with timestamp (ms), input_length, output_length, hash_ids", true},
           .defaults = {.block_tokens = 512},
-          .recognises =
-              [](const auto& names) {
-                return has_names(names, {"timestamp", "input_length"});
-              },
-          .reader = [](const ReadOptions&) -> std::unique_ptr<LineReader> {
-            return std::make_unique<MooncakeReader>();
-          }};
+          .shown_by = {{"timestamp", "input_length"}},
+          .reader = made<MooncakeReader>};
 }
 
 }  // namespace kvsim::requests

@@ -1,9 +1,8 @@
-// Logs of one's own: csv files and JSON Lines, whose columns may have any names (ReadOptions::fields).
+// Logs of one's own as JSON Lines, whose fields may have any names (ReadOptions::fields).
 #include <algorithm>
 #include <boost/json/serialize.hpp>
 
 #include "sim/base/strict_json.hpp"
-#include "traces/requests/csv_columns.hpp"
 #include "traces/requests/line_format.hpp"
 #include "traces/requests/time_text.hpp"
 #include "traces/requests/token_blocks.hpp"
@@ -13,45 +12,6 @@ namespace {
 
 constexpr std::size_t kMaxLogValues = std::size_t{1} << 23;
 constexpr double kMostSeconds = 1e12;
-
-/// What the file calls a field: its own name where none was said.
-std::string_view named(const ReadOptions& options, std::string_view field) {
-  const auto found = std::ranges::find(options.fields, field, &FieldNames::value_type::first);
-  return found == options.fields.end() ? field : std::string_view(found->second);
-}
-
-double seconds_at(std::string_view text, std::string_view field, const std::string& where) {
-  std::optional<double> seconds = number_of<double>(text);
-  if (!seconds) seconds = seconds_of(text);
-  if (!seconds)
-    input_error(std::string(field) + " is " + in_quotes(text) +
-                    ", neither seconds nor a time like 2024-05-10 00:00:00.009930",
-                where);
-  return *seconds;
-}
-
-class OwnCsvReader : public CsvReader {
- public:
-  enum Column : std::size_t { kTime, kPrompt, kOutput, kSession };
-
-  explicit OwnCsvReader(const ReadOptions& options)
-      : CsvReader({{named(options, "time")},
-                   {named(options, "prompt")},
-                   {named(options, "output")},
-                   {named(options, "session"), false}}),
-        time_(named(options, "time")) {}
-
- protected:
-  void read_row(const CsvColumns& row, const std::string& where, TraceBuilder& out) override {
-    Request request{.time_s = seconds_at(row.text(kTime), time_, where)};
-    if (row.has(kSession) && !row.text(kSession).empty()) out.continue_session(request, row.text(kSession));
-    out.add(request, row.number<std::uint64_t>(kPrompt, where), row.number<std::uint64_t>(kOutput, where),
-            nullptr);
-  }
-
- private:
-  std::string_view time_;
-};
 
 /// Prompts and outputs are numbers of tokens, lists of token ids, or texts; of the latter two, blocks are
 /// known.
@@ -64,7 +24,7 @@ class OwnJsonReader : public LineReader {
     const boost::json::value value = parse_strict_json(line, out.where(), kMaxLogValues);
     const JsonObject object(value, out.where());
     Request request{.time_s = time_of(object)};
-    if (const boost::json::value* session = object.find(named(options_, "session")))
+    if (const boost::json::value* session = object.find(own_name(options_, "session")))
       out.continue_session(request, session->is_string() ? std::string(session->get_string())
                                                          : boost::json::serialize(*session));
     const bool known = take(object, "prompt", prompt_, prompt_tokens_);
@@ -85,7 +45,7 @@ class OwnJsonReader : public LineReader {
 
  private:
   double time_of(const JsonObject& object) const {
-    const std::string field(named(options_, "time"));
+    const std::string field(own_name(options_, "time"));
     const boost::json::value& value = object.at(field);
     return value.is_string() ? seconds_at(std::string(value.get_string()), field, object.where())
                              : object.number(field, 0, kMostSeconds);
@@ -95,7 +55,7 @@ class OwnJsonReader : public LineReader {
   bool take(const JsonObject& object, std::string_view field, std::vector<std::uint64_t>& tokens,
             std::uint64_t& count) const {
     tokens.clear();
-    const std::string name(named(options_, field));
+    const std::string name(own_name(options_, field));
     const boost::json::value& value = object.at(name);
     if (const boost::json::array* ids = value.if_array()) {
       for (const boost::json::value& id : *ids)
@@ -121,31 +81,19 @@ class OwnJsonReader : public LineReader {
   std::vector<BlockId> ids_;
 };
 
-/// Another file may have columns of these names: it is read so only where that is said.
-bool recognises_nothing(const std::vector<std::string>& /*names*/) {
-  return false;
-}
-
 }  // namespace
 
-LineFormat own_csv_format() {
-  return {
-      .said = {"csv", "Your own csv: columns time (s, or a date), prompt, output (tokens), session", false},
-      .defaults = {.from_first = true},
-      .recognises = recognises_nothing,
-      .reader = [](const ReadOptions& options) -> std::unique_ptr<LineReader> {
-        return std::make_unique<OwnCsvReader>(options);
-      }};
+std::string_view own_name(const ReadOptions& options, std::string_view field) {
+  const auto found = std::ranges::find(options.fields, field, &FieldNames::value_type::first);
+  return found == options.fields.end() ? field : std::string_view(found->second);
 }
 
+// Recognised by nothing: it is read so only where that is said.
 LineFormat own_json_format() {
   return {.said = {"jsonl",
                    "Your own JSON Lines, alike; prompt and output may be texts or lists of token ids", true},
           .defaults = {.block_tokens = 16, .tail = Tail::missing, .from_first = true},
-          .recognises = recognises_nothing,
-          .reader = [](const ReadOptions& options) -> std::unique_ptr<LineReader> {
-            return std::make_unique<OwnJsonReader>(options);
-          }};
+          .reader = [](const ReadOptions& options) { return std::make_unique<OwnJsonReader>(options); }};
 }
 
 }  // namespace kvsim::requests

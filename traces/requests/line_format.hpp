@@ -1,5 +1,6 @@
 #pragma once
 /// A format of request traces, one file each (format_NAME.cpp); read_requests.cpp lists them.
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,24 +24,29 @@ class LineReader {
 struct LineFormat {
   RequestFormat said{};
   FormatDefaults defaults{};
-  /// Whether a first line looks like this format: its names are those of a JSON object, or of the columns of
-  /// a csv file.
-  bool (*recognises)(const std::vector<std::string>& names) = nullptr;
-  std::unique_ptr<LineReader> (*reader)(const ReadOptions& options) = nullptr;
+  /// A first line is of this format if it has all names of one of these lists and none of `lacks`; names are
+  /// those of a JSON object, or of the columns of a csv file.
+  std::vector<std::vector<std::string_view>> shown_by{};
+  std::vector<std::string_view> lacks{};
+  std::function<std::unique_ptr<LineReader>(const ReadOptions& options)> reader{};
 };
+
+/// Makes a reader that asks no options.
+template <class Reader>
+std::unique_ptr<LineReader> made(const ReadOptions&) {
+  return std::make_unique<Reader>();
+}
 
 LineFormat mooncake_format();
 LineFormat bailian_format();
 LineFormat kvcache_simulator_format();
 LineFormat lmcache_format();
 LineFormat llmservingsim_format();
-LineFormat azure_format();
-LineFormat burstgpt_format();
-LineFormat vidur_format();
-LineFormat own_csv_format();
+/// Azure's, BurstGPT's, Vidur's and one's own.
+std::vector<LineFormat> csv_formats();
 LineFormat own_json_format();
 
-/// Whether `names` has all of these.
-bool has_names(const std::vector<std::string>& names, std::initializer_list<std::string_view> wanted);
+/// What a log of one's own calls a field: that field's name where none was said.
+std::string_view own_name(const ReadOptions& options, std::string_view field);
 
 }  // namespace kvsim::requests

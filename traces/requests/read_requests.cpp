@@ -20,10 +20,13 @@ constexpr std::uint64_t kLinesPerReport = 256;
 
 const std::vector<LineFormat>& formats() {
   // The first that recognises a line reads it: a Bailian line has all fields of a Mooncake line.
-  static const std::vector<LineFormat> kFormats{
-      bailian_format(),       mooncake_format(), kvcache_simulator_format(), lmcache_format(),
-      llmservingsim_format(), azure_format(),    burstgpt_format(),          vidur_format(),
-      own_csv_format(),       own_json_format()};
+  static const std::vector<LineFormat> kFormats = [] {
+    std::vector<LineFormat> all{bailian_format(), mooncake_format(), kvcache_simulator_format(),
+                                lmcache_format(), llmservingsim_format()};
+    for (LineFormat& format : csv_formats()) all.push_back(std::move(format));
+    all.push_back(own_json_format());
+    return all;
+  }();
   return kFormats;
 }
 
@@ -47,10 +50,17 @@ std::vector<std::string> names_of(std::string_view line) {
   return names;
 }
 
+bool recognises(const LineFormat& format, const std::vector<std::string>& names) {
+  const auto has = [&](std::string_view name) { return std::ranges::find(names, name) != names.end(); };
+  return std::ranges::none_of(format.lacks, has) &&
+         std::ranges::any_of(format.shown_by,
+                             [&](const auto& wanted) { return std::ranges::all_of(wanted, has); });
+}
+
 const LineFormat& format_of(std::string_view line, const std::string& where) {
   const std::vector<std::string> names = names_of(line);
   for (const LineFormat& format : formats())
-    if (format.recognises(names)) return format;
+    if (recognises(format, names)) return format;
   input_error("looks like no known format of requests", where,
               "Known: " + joined(format_names()) + "; name it: --from FORMAT.");
 }
@@ -117,12 +127,6 @@ const std::vector<RequestFormat>& request_formats() {
     return said;
   }();
   return kSaid;
-}
-
-bool has_names(const std::vector<std::string>& names, std::initializer_list<std::string_view> wanted) {
-  return std::all_of(wanted.begin(), wanted.end(), [&](std::string_view name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  });
 }
 
 RequestTrace read_requests(const std::string& path, const ReadOptions& options) {

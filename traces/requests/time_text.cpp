@@ -1,9 +1,10 @@
 #include "traces/requests/time_text.hpp"
 
 #include <chrono>
-#include <string>
 
+#include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
+#include "sim/base/quoted.hpp"
 
 namespace kvsim::requests {
 
@@ -32,6 +33,16 @@ std::optional<double> seconds_of(std::string_view text) {
   }
   const auto days = static_cast<double>(sys_days(date).time_since_epoch().count());
   return days * 86400 + part(11, 2) * 3600 + part(14, 2) * 60 + part(17, 2) + fraction;
+}
+
+double seconds_at(std::string_view text, std::string_view field, const std::string& where) {
+  std::optional<double> seconds = number_of<double>(text);
+  if (!seconds) seconds = seconds_of(text);
+  if (!seconds)
+    input_error(std::string(field) + " is " + in_quotes(text) +
+                    ", neither seconds nor a time like 2024-05-10 00:00:00.009930",
+                where);
+  return *seconds;
 }
 
 }  // namespace kvsim::requests
