@@ -68,4 +68,10 @@ merged() {  # what is evicted joins what stays, at equal bytes: 4 minutes
     --policy full+minicache --policy 'full+minicache(bits=4)' --policy snapkv --policy keydiff "${policies[@]}"
 }
 
-for section in ${@:-answers choice bits selections merged}; do "$section"; done
+kept() {  # of six kinds, a hundred answers each, what a quarter of the cache keeps: 50 minutes
+  "$(dirname "${BASH_SOURCE[0]}")/../../tools/python/kinds_by_length.py" "$(command -v kvsim)" "$model" kept --lengths 1000 --count 110 \
+    --tasks passkey,needle,needle-ruler,two-keys,four-keys,eight-keys --policy tova --policy snapkv --policy h2o --policy lagkv \
+    --policy keydiff --policy keydiff+adakv
+}
+
+for section in ${@:-answers choice bits selections merged kept}; do "$section"; done
