@@ -10,6 +10,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/cost/checked.hpp"
+#include "sim/cost/pages.hpp"
 
 namespace kvsim::cost {
 namespace {
@@ -185,7 +186,20 @@ class Pool {
 
 PoolUse pool_use(Allocator allocator, std::span<const Request> requests, std::uint64_t slots,
                  std::uint64_t max_tokens, std::uint64_t page) {
-  fragmentation(allocator, requests, max_tokens, page);  // throws for the same requests
+  if (allocator == Allocator::paged) pages_of(0, page);  // throws for one of no tokens
+  bool generates = false;
+  for (const Request& request : requests) {
+    if (allocator == Allocator::longest &&
+        (request.prompt > max_tokens || request.generated > max_tokens - request.prompt))
+      usage_error("a request of " + std::to_string(request.prompt) + " + " +
+                      std::to_string(request.generated) + " tokens is longer than " +
+                      std::to_string(max_tokens),
+                  "max_tokens");
+    const std::uint64_t tokens = checked_sum("a request", request.prompt, request.generated);
+    if (allocator == Allocator::buddy) power_of_two(tokens);
+    generates |= request.generated > 0;
+  }
+  if (!generates) usage_error("no request generates anything", "requests");
   return Pool(allocator, requests, slots, max_tokens, page).run();
 }
 

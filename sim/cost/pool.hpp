@@ -4,9 +4,27 @@
 #include <cstdint>
 #include <span>
 
-#include "sim/cost/pages.hpp"
-
 namespace kvsim::cost {
+
+/// Ways to give memory to sequences whose final length is not known in advance.
+enum class Allocator {
+  longest,  ///< max_tokens each, from the start
+  buddy,    ///< the next power of two of the final length
+  exact,    ///< the final length, known by an oracle
+  paged,    ///< pages as they fill
+};
+
+/// Shares of reserved memory.
+struct Fragmentation {
+  double used = 0;      ///< tokens present
+  double reserved = 0;  ///< slots of tokens still to come
+  double internal = 0;  ///< slots that no token will take
+};
+
+/// One served sequence: its prompt and what it generates.
+struct Request {
+  std::uint64_t prompt = 0, generated = 0;
+};
 
 /// Means over the steps of a pool in which a request waits for room: only a full memory shows what an
 /// allocator wastes. The four shares add up to 1.
@@ -22,8 +40,8 @@ struct PoolUse {
 /// running request gains a token; finished requests leave. `longest` and `exact` take the lowest gap that is
 /// long enough, `buddy` the lowest that is aligned to its size. When pages run out, the request that came
 /// last is preempted and waits at the head of the queue, to recompute its tokens. `slots` are tokens of the
-/// pool. Throws Error(usage) as fragmentation(), for a request that the empty pool cannot hold, and when no
-/// request ever waits.
+/// pool. Throws Error(usage) for pages of no tokens, a request above max_tokens (`longest`) or above what the
+/// empty pool holds, when no request generates anything, and when none ever waits.
 PoolUse pool_use(Allocator allocator, std::span<const Request> requests, std::uint64_t slots,
                  std::uint64_t max_tokens, std::uint64_t page);
 

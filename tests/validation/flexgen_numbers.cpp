@@ -4,6 +4,7 @@
 #include "sim/cost/latency.hpp"
 #include "sim/cost/offload.hpp"
 #include "tests/validation/entries.hpp"
+#include "tests/validation/flexgen_plan.hpp"
 
 namespace kvsim::cost {
 namespace {

@@ -1,7 +1,7 @@
 // vLLM: Fig. 2 and the arithmetic of its text.
 #include "sim/cost/memory.hpp"
-#include "sim/cost/pages.hpp"
 #include "tests/validation/entries.hpp"
+#include "tests/validation/fragmentation.hpp"
 
 namespace kvsim::cost {
 namespace {

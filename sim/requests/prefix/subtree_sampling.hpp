@@ -27,10 +27,4 @@ struct SubtreeSample {
 SubtreeSample sampled_subtrees(const requests::RequestTrace& trace, const PrefixTree& tree, double rate,
                                std::uint64_t seed, double popular = 0.01);
 
-/// The share of tokens or blocks that hit in the trace, from the sample's. Both shares without a limit of
-/// capacity are known, and what the sample is off there it is off at other capacities as well.
-constexpr double subtree_hit_share(double sampled, double sampled_ceiling, double ceiling) {
-  return sampled_ceiling > 0 ? sampled * ceiling / sampled_ceiling : 0;
-}
-
 }  // namespace kvsim::prefix

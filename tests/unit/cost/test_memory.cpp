@@ -6,6 +6,7 @@
 #include "sim/base/rng.hpp"
 #include "sim/cost/memory.hpp"
 #include "sim/cost/pages.hpp"
+#include "tests/support/page_use.hpp"
 
 namespace kvsim::cost::test_memory {
 namespace {

@@ -4,6 +4,7 @@
 #include "sim/base/error.hpp"
 #include "sim/cost/estimate.hpp"
 #include "sim/cost/offload.hpp"
+#include "tests/validation/flexgen_plan.hpp"
 
 namespace kvsim::cost::test_offload {
 namespace {

@@ -5,6 +5,8 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/cost/pages.hpp"
+#include "tests/support/page_use.hpp"
+#include "tests/validation/fragmentation.hpp"
 
 namespace kvsim::cost::test_pages {
 namespace {

@@ -3,9 +3,9 @@
 #include <map>
 #include <set>
 
+#include "block_sampling.hpp"
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
-#include "sim/requests/prefix/block_sampling.hpp"
 #include "sim/requests/prefix/hit_replay.hpp"
 #include "sim/requests/prefix/subtree_sampling.hpp"
 #include "slow_cache.hpp"

@@ -24,8 +24,6 @@ TEST_CASE("Prompts are packed into rows of the longest: by hand", "[serving]") {
   CHECK(packing.padded_tokens() == 60);
   CHECK(packing.packed_tokens() == 40);
   CHECK(packing.tokens == 31);
-  CHECK(packing.padded_pairs() == 600);
-  CHECK(packing.packed_pairs() == 400);
   CHECK(pack(Lengths{5, 5, 5}).packed_tokens() == 15);  // equal prompts: nothing to gain
   CHECK_THROWS_AS(pack(Lengths{}), Error);
   CHECK_THROWS_AS(pack(Lengths{3, 0}), Error);

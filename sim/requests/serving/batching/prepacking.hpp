@@ -14,9 +14,6 @@ struct Packing {
 
   std::uint64_t padded_tokens() const { return prompts * longest; }
   std::uint64_t packed_tokens() const { return rows.size() * longest; }
-  // Pairs of query and key that a dense mask computes: nothing is saved inside a row.
-  std::uint64_t padded_pairs() const { return prompts * longest * longest; }
-  std::uint64_t packed_pairs() const { return rows.size() * longest * longest; }
 };
 
 /// Puts prompts into rows of the longest one's length: in order of falling length, each into the first row
