@@ -20,7 +20,7 @@ using Filter = std::function<bool(const std::string& name, bool oracle)>;
 std::vector<std::string> names(const policy::Registry& registry, const Filter& wanted) {
   std::vector<std::string> out;
   for (const PolicySpec& spec : registry.policies())
-    if (spec.kind == Kind::eviction && policy::complete(spec) && wanted(spec.name, bool(spec.make_oracle)))
+    if (spec.kind() == Kind::eviction && policy::complete(spec) && wanted(spec.name, spec.is_oracle()))
       out.push_back(spec.name);
   for (const PresetSpec& preset : registry.presets())
     if (wanted(preset.name, false)) out.push_back(preset.name);

@@ -102,7 +102,7 @@ class Trial {
 std::vector<CostFit> fits_of(const CostStudy& study, const CostLimits& limits,
                              const policy::Composition& policy) {
   const Trial trial(study, limits, policy);
-  if (policy.eviction.spec->own_budget) return {trial.at_its_own_size()};
+  if (policy.eviction.spec->own_budget()) return {trial.at_its_own_size()};
   if (study.budgets.empty()) return {trial.at_the_largest()};
   std::vector<CostFit> out;
   for (const sim::Budget& budget : study.budgets) out.push_back(trial.at(budget));

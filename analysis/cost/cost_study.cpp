@@ -18,7 +18,7 @@ struct Point {
 };
 
 bool own_size(const policy::Composition& composition) {
-  return composition.eviction.spec->own_budget;
+  return composition.eviction.spec->own_budget();
 }
 
 /// Policies at budgets, as they stand under each workload.

@@ -20,10 +20,10 @@ sim::Ranking ranking_of(const std::string& text, const policy::Registry& policie
     ranking.part = composition.eviction;
     if (composition.name.find('+') != std::string::npos)
       usage_error("'" + text + "' has an allocation; a ranking drops whatever its lane's size", "--rankings");
-    if (!ranking.part.spec->scored) {
+    if (!ranking.part.spec->scored()) {
       std::vector<std::string> scored{"hash", "recency"};
       for (const policy::PolicySpec& spec : policies.policies())
-        if (spec.scored) scored.push_back(spec.name);
+        if (spec.scored()) scored.push_back(spec.name);
       usage_error("'" + text + "' does not rank by a score", "--rankings",
                   "These do: " + joined(scored, ", ") + ".");
     }

@@ -17,14 +17,14 @@ std::uint64_t mean_prompt(const requests::RequestTrace& trace) {
 
 double stored_token_bytes(const serving::ServedModel& served, const policy::Composition& stored,
                           const std::optional<sim::Budget>& budget, std::uint64_t tokens) {
-  if (!budget && !stored.eviction.spec->own_budget)
+  if (!budget && !stored.eviction.spec->own_budget())
     usage_error(in_quotes(stored.name) + " must be told how much it keeps", "--budget", "Say it like 25%.");
   cost::Serving serving = cost::served_with(served.serving, stored);
   serving.prompt = tokens;
   serving.generate = 1;
   serving.batch = 1;
   const std::uint64_t kept =
-      budget && !stored.eviction.spec->own_budget
+      budget && !stored.eviction.spec->own_budget()
           ? budget_tokens(*budget, served.model, served.serving.layout, stored, tokens, serving.generate)
           : tokens + serving.generate;
   const cost::Holding holding = cost::rule_holding(

@@ -38,7 +38,7 @@ class AddedSeconds {
     std::uint64_t kept = prompt + serving.generate;
     // A prompt that the policy keeps whatever it scores is not compressed.
     if (policy_.floor() > kept) return 0;
-    if (budget_ && !policy_.eviction.spec->own_budget)
+    if (budget_ && !policy_.eviction.spec->own_budget())
       kept = std::clamp<std::uint64_t>(budget_tokens_of(prompt), policy_.floor(), kept);
     const cost::Holding holding =
         cost::rule_holding(policy_, served_.model, cost::stored_heads(served_.model, serving.layout), prompt,

@@ -29,7 +29,7 @@ std::vector<Variant> variants_of(const CompressionGrid& grid) {
   for (const Keeping keeping : {Keeping::known, Keeping::unknown}) {
     for (std::size_t i = 0; i < std::max<std::size_t>(grid.budgets.size(), 1); ++i) {
       for (const policy::Composition& policy : grid.policies) {
-        const bool own = policy.eviction.spec->own_budget;
+        const bool own = policy.eviction.spec->own_budget();
         if (own && i > 0) continue;
         if (!own && grid.budgets.empty())
           usage_error("must be told how much it keeps", "--policy " + policy.name, "Say --budget 25%.");

@@ -3,11 +3,11 @@
 namespace kvsim::analysis {
 
 bool is_oracle(const policy::Composition& composition) {
-  return composition.eviction.spec != nullptr && composition.eviction.spec->make_oracle;
+  return composition.eviction.spec != nullptr && composition.eviction.spec->is_oracle();
 }
 
 bool has_own_budget(const policy::Composition& composition) {
-  return composition.eviction.spec != nullptr && composition.eviction.spec->own_budget;
+  return composition.eviction.spec != nullptr && composition.eviction.spec->own_budget();
 }
 
 std::string role_name(bool oracle, bool own_budget) {

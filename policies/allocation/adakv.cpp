@@ -5,11 +5,11 @@
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/largest_counts.hpp"
-#include "policies/parts/token_gains.hpp"
-#include "policies/parts/variant.hpp"
-#include "policies/parts/whole_numbers.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/splits/largest_counts.hpp"
+#include "policies/parts/splits/token_gains.hpp"
+#include "policies/parts/splits/variant.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::adakv {
@@ -109,7 +109,6 @@ Cost cost_of(const Params&, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "adakv",
-      .kind = Kind::allocation,
       .summary = "the heads of a layer compete for its budget by the eviction's own scores",
       .paper =
           "Feng, Lv, Cao, Xie, Zhou, Ada-KV: Optimizing KV Cache Eviction by Adaptive Budget Allocation for "
@@ -117,36 +116,28 @@ PolicySpec spec() {
       .details =
           "Every layer has the same total. Above the eviction's floor, the best scores of all its heads "
           "together, those of what it protects left out, are counted per head (of equal ones the first "
-          "head's); a share alpha of the mean is "
-          "given "
-          "to every head, the rest by these counts, whole numbers by largest remainder. In its own measure, "
-          "the sum of scores kept, this is never worse than equal budgets. variant=official: each head's "
-          "number "
-          "is rounded by itself, halves to even, and the total may differ. variant=kvpress: every head keeps "
-          "its alpha * budget best, floor included, and only the rest competes. Evictions that share one set "
-          "among a layer's heads get equal budgets.",
+          "head's); a share alpha of the mean is given to every head, the rest by these counts, whole "
+          "numbers by largest remainder. In its own measure, the sum of scores kept, this is never worse "
+          "than equal budgets. variant=official: each head's number is rounded by itself, halves to even, "
+          "and the total may differ. variant=kvpress: every head keeps its alpha * budget best, floor "
+          "included, and only the rest competes. Evictions that share one set among a layer's heads get "
+          "equal budgets.",
       .departures = {{"authors' code: rounding loses up to a token per head",
                       "exact total; variant=official"},
                      {"kvpress: the safeguard is a guarantee on each head's best tokens, not a mixture",
                       "a mixture; variant=kvpress"},
                      {"KVCache-Factory multiplies a head's scores by the share its best ones hold",
                       "raw scores compete; normalise=true"}},
-      .params = {{.name = "alpha",
-                  .type = ParamType::real,
-                  .fallback = "0.2",
-                  .min = 0,
-                  .max = 1,
-                  .unit = "share",
-                  .help = "of the mean budget that every head is given; 1 is uniform"},
-                 {.name = "normalise",
-                  .type = ParamType::flag,
-                  .fallback = "false",
-                  .help = "scores times the share of a head's score that its best ones hold"},
+      .params = {real_param("alpha", "0.2", {0, 1},
+                            "of the mean budget that every head is given; 1 is uniform", "share"),
+                 flag_param("normalise", "false",
+                            "scores times the share of a head's score that its best ones hold"),
                  variant_param({"official", "kvpress"})},
-      .uses_scores = true,
-      .inexact = [](const Params& params) { return params.word("variant") == "official"; },
       .cost = cost_of,
-      .make_allocation = [](const Params& params) { return std::make_unique<AdaKv>(params); }};
+      .rule =
+          AllocationRule{.uses_scores = true,
+                         .inexact = [](const Params& params) { return params.word("variant") == "official"; },
+                         .make = made<AdaKv>}};
 }
 
 }  // namespace kvsim::policy::adakv

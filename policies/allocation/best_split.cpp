@@ -6,11 +6,11 @@
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/largest_counts.hpp"
-#include "policies/parts/loss_curve.hpp"
-#include "policies/parts/token_gains.hpp"
-#include "policies/parts/whole_numbers.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/oracles/loss_curve.hpp"
+#include "policies/parts/splits/largest_counts.hpp"
+#include "policies/parts/splits/token_gains.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::best_split {
@@ -28,7 +28,8 @@ std::vector<double> shares(TokenGains gains) {
 
 class BestSplit final : public Allocation {
  public:
-  BestSplit(bool per_layer, bool normalise) : per_layer_(per_layer), normalise_(normalise) {}
+  explicit BestSplit(const Params& params)
+      : per_layer_(params.is("scope", "layer")), normalise_(params.flag("normalise")) {}
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     const bool by_losses = !request.losses.empty();
@@ -72,7 +73,6 @@ Cost cost_of(const Params&, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "best_split",
-      .kind = Kind::allocation,
       .summary =
           "the split over lanes, or layers, that keeps the largest sum of the eviction's own scores; of an "
           "oracle, that loses least",
@@ -85,27 +85,16 @@ PolicySpec spec() {
           "are averaged with the next ones, and the split may miss the best by less than such a run of them. "
 
           "For an oracle that knows what each lane loses at every budget (optimal, future_mean) a token's "
-          "gain "
-          "is the attention it saves, and the split is the best there is for that oracle: optimal+best_split "
-          "is the least loss of every schedule and every split of the total, future_mean+best_split of those "
-          "that choose once and append what is generated. A lane has at most the prompt's length and goes on "
-          "evicting there: what allocations that never evict from some lanes (exempt, retrieval_heads, "
-          "d2o_layers) can reach is bounded by append_only alone.",
-      .params = {{.name = "scope",
-                  .type = ParamType::choice,
-                  .fallback = "head",
-                  .choices = {"head", "layer"},
-                  .help = "who gets a number of its own"},
-                 {.name = "normalise",
-                  .type = ParamType::flag,
-                  .fallback = "false",
-                  .help = "every lane's scores divided by the sum of those that are not protected"}},
-      .uses_scores = true,
-      .uses_losses = true,
+          "gain is the attention it saves, and the split is the best there is for that oracle: "
+          "optimal+best_split is the least loss of every schedule and every split of the total, "
+          "future_mean+best_split of those that choose once and append what is generated. A lane has at most "
+          "the prompt's length and goes on evicting there: what allocations that never evict from some lanes "
+          "(exempt, retrieval_heads, d2o_layers) can reach is bounded by append_only alone.",
+      .params = {choice_param("scope", "head", {"head", "layer"}, "who gets a number of its own"),
+                 flag_param("normalise", "false",
+                            "every lane's scores divided by the sum of those that are not protected")},
       .cost = cost_of,
-      .make_allocation = [](const Params& params) {
-        return std::make_unique<BestSplit>(params.word("scope") == "layer", params.flag("normalise"));
-      }};
+      .rule = AllocationRule{.uses_scores = true, .uses_losses = true, .make = made<BestSplit>}};
 }
 
 }  // namespace kvsim::policy::best_split

@@ -5,8 +5,8 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/whole_numbers.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::cake_layers {
@@ -99,7 +99,7 @@ class Cake final : public Allocation {
 };
 
 ParamSpec temperature(const char* name, const char* help) {
-  return {.name = name, .type = ParamType::real, .fallback = "1", .min = 0.05, .max = 1000, .help = help};
+  return real_param(name, "1", {0.05, 1000}, help);
 }
 
 /// Counts entropy and variance of the last rows, three operations each.
@@ -116,7 +116,6 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "cake_layers",
-      .kind = Kind::allocation,
       .summary = "layers whose attention is spread out and shifts between queries get more",
       .paper =
           "Qin, Cao, Lin, Hu, Fan, Cheng, Lin, Li, CAKE: Cascading and Adaptive KV Cache Eviction with Layer "
@@ -124,11 +123,10 @@ PolicySpec spec() {
       .details =
           "From the last prompt rows over the positions before them: H, the entropy of the rows, and V, the "
           "variance of each position's attention between rows (divided by rows - 1), both summed over "
-          "positions "
-          "and query heads of a layer. The budget above the eviction's floor is split in proportion to "
-          "H^(1/tau1) * V^(1/tau2) by largest remainder; what a layer cannot use goes evenly to those that "
-          "can. "
-          "The paper applies it layer by layer during the prefill; sets are nested, so the end is the same.",
+          "positions and query heads of a layer. The budget above the eviction's floor is split in "
+          "proportion to H^(1/tau1) * V^(1/tau2) by largest remainder; what a layer cannot use goes evenly "
+          "to those that can. The paper applies it layer by layer during the prefill; sets are nested, so "
+          "the end is the same.",
       .departures = {{"authors' code: rounds by fix-ups, within a token per layer", "largest remainder"},
                      {"authors' code: tau1 and tau2 from a table per model and budget",
                       "parameters, 1 and 1"}},
@@ -136,7 +134,7 @@ PolicySpec spec() {
                  temperature("tau2", "variance counts with the power 1/tau2")},
       .needs = {.prompt_rows = RowNeed::window},
       .cost = cost_of,
-      .make_allocation = [](const Params& params) { return std::make_unique<Cake>(params); }};
+      .rule = AllocationRule{.make = made<Cake>}};
 }
 
 }  // namespace kvsim::policy::cake_layers

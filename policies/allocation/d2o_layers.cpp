@@ -4,11 +4,11 @@
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/exempt_layers.hpp"
-#include "policies/parts/variant.hpp"
-#include "policies/parts/whole_numbers.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/column_sums.hpp"
+#include "policies/parts/splits/exempt_layers.hpp"
+#include "policies/parts/splits/variant.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::d2o_layers {
@@ -124,28 +124,24 @@ Cost cost_of(const Params&, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "d2o_layers",
-      .kind = Kind::allocation,
       .summary = "layers whose heads spread their attention get more; three layers are never compressed",
       .paper =
           "Wan, Wu, Zhang, Xin, Tao, Zhu, Wang, Luo, Xiong, Wang, Zhang, D2O: Dynamic Discriminative "
-          "Operations "
-          "for Efficient Long-Context Inference of Large Language Models, ICLR 2025, "
+          "Operations for Efficient Long-Context Inference of Large Language Models, ICLR 2025, "
           "https://arxiv.org/abs/2406.13035",
       .details =
           "Per query head: the variance over positions of the attention each received from the whole prompt. "
           "Within a layer these are put between 0 (its least) and 1 (its largest); their mean u gives the "
-          "layer "
-          "the weight exp(-u). The first two layers and the last are exempt. The others share what the "
-          "budget "
-          "leaves above the floor by weight, exactly. variant=official: each gets softmax(-u) * layers * "
-          "budget/prompt of the prompt, at least 1 % and at most all of it, beside the exempt layers.",
+          "layer the weight exp(-u). The first two layers and the last are exempt. The others share what the "
+          "budget leaves above the floor by weight, exactly. variant=official: each gets softmax(-u) * "
+          "layers * budget/prompt of the prompt, at least 1 % and at most all of it, beside the exempt "
+          "layers.",
       .departures = {{"authors' code: exempt layers come on top of the budget",
                       "they count in the total; variant=official"}},
       .params = {exempt_first_param(2), exempt_last_param(1), variant_param({"official"})},
       .needs = {.prompt_rows = RowNeed::all},
-      .inexact = published_variant,
       .cost = cost_of,
-      .make_allocation = [](const Params& params) { return std::make_unique<D2o>(params); }};
+      .rule = AllocationRule{.inexact = published_variant, .make = made<D2o>}};
 }
 
 }  // namespace kvsim::policy::d2o_layers

@@ -1,8 +1,8 @@
 // Exempts some layers from compression.
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/exempt_layers.hpp"
-#include "policies/parts/whole_numbers.hpp"
+#include "policies/parts/splits/exempt_layers.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 
 namespace kvsim::policy::exempt {
 namespace {
@@ -27,7 +27,6 @@ class Exempt final : public Allocation {
 PolicySpec spec() {
   return {
       .name = "exempt",
-      .kind = Kind::allocation,
       .summary = "the first or last layers keep everything, the others share the rest evenly",
       .details =
           "An exempt layer holds its whole prompt and never drops a generated token; it counts as the prompt "
@@ -36,7 +35,7 @@ PolicySpec spec() {
       .departures = {{"codes that skip layers compress the others as if nothing had been skipped",
                       "the total is the budget's: the others get less"}},
       .params = {exempt_first_param(2), exempt_last_param(0)},
-      .make_allocation = [](const Params& params) { return std::make_unique<Exempt>(params); }};
+      .rule = AllocationRule{.make = made<Exempt>}};
 }
 
 }  // namespace kvsim::policy::exempt

@@ -5,8 +5,8 @@
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/head_matrix.hpp"
-#include "policies/parts/whole_numbers.hpp"
+#include "policies/parts/splits/head_matrix.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 
@@ -31,9 +31,13 @@ std::vector<double> list_of(const std::string& text) {
   return out;
 }
 
+bool as_tokens(const Params& params) {
+  return params.word("as") == "tokens";
+}
+
 class Fixed final : public Allocation {
  public:
-  Fixed(std::string shares, bool as_tokens) : shares_(std::move(shares)), as_tokens_(as_tokens) {}
+  explicit Fixed(const Params& params) : shares_(params.word("shares")), as_tokens_(as_tokens(params)) {}
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     const Headroom room = headroom(request);
@@ -67,45 +71,29 @@ class Fixed final : public Allocation {
   bool as_tokens_;
 };
 
-bool as_tokens(const Params& params) {
-  return params.word("as") == "tokens";
-}
-
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "fixed",
-      .kind = Kind::allocation,
       .summary = "shares per layer or head that were decided beforehand",
       .details =
           "The budget above the eviction's floor is split in proportion to the shares by largest remainder; "
           "what a lane cannot use goes evenly to those that can. A list has one number per layer, a file "
-          "(JSON, "
-          "TSV, CSV) one per layer or one per layer and head; kvsim allocate writes such files. as=tokens: "
-          "the numbers are "
-          "tokens per lane above the eviction's floor, whole ones of the same total by largest remainder, "
-          "and "
-          "a lane gets at most the prompt: what kvsim allocate writes of rules whose total is their own.",
-      .params = {{.name = "shares",
-                  .type = ParamType::word,
-                  .help = "numbers between colons, one per layer (4:2:1:1), or a file of them",
-                  .required = true},
-                 {.name = "as",
-                  .type = ParamType::choice,
-                  .fallback = "shares",
-                  .choices = {"shares", "tokens"},
-                  .help = "of the budget above the floor, or tokens above the floor whatever the budget is"}},
-      .inexact = as_tokens,
-      .own_total = as_tokens,
+          "(JSON, TSV, CSV) one per layer or one per layer and head; kvsim allocate writes such files. "
+          "as=tokens: the numbers are tokens per lane above the eviction's floor, whole ones of the same "
+          "total by largest remainder, and a lane gets at most the prompt: what kvsim allocate writes of "
+          "rules whose total is their own.",
+      .params = {required_param("shares",
+                                "numbers between colons, one per layer (4:2:1:1), or a file of them"),
+                 choice_param(
+                     "as", "shares", {"shares", "tokens"},
+                     "of the budget above the floor, or tokens above the floor whatever the budget is")},
       .check =
           [](const Params& params) {
             if (is_list(params.word("shares"))) list_of(params.word("shares"));
           },
-      .make_allocation =
-          [](const Params& params) {
-            return std::make_unique<Fixed>(params.word("shares"), as_tokens(params));
-          }};
+      .rule = AllocationRule{.inexact = as_tokens, .own_total = as_tokens, .make = made<Fixed>}};
 }
 
 }  // namespace kvsim::policy::fixed

@@ -5,9 +5,9 @@
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/head_matrix.hpp"
-#include "policies/parts/variant.hpp"
-#include "policies/parts/whole_numbers.hpp"
+#include "policies/parts/splits/head_matrix.hpp"
+#include "policies/parts/splits/variant.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 
 namespace kvsim::policy::headkv {
 namespace {
@@ -77,38 +77,26 @@ class HeadKv final : public Allocation {
 PolicySpec spec() {
   return {
       .name = "headkv",
-      .kind = Kind::allocation,
       .summary = "a pool is split over all heads of all layers by an importance from a file",
       .paper =
           "Fu, Cai, Asi, Xiong, Dong, Xiao, Not All Heads Matter: A Head-Level KV Cache Compression Method "
-          "with "
-          "Integrated Retrieval and Reasoning, ICLR 2025, https://arxiv.org/abs/2410.19258",
+          "with Integrated Retrieval and Reasoning, ICLR 2025, https://arxiv.org/abs/2410.19258",
       .details =
           "Of the mean budget m above the eviction's floor, floor(m / beta) per head goes into one pool, the "
-          "rest "
-          "to every head; the pool is split in proportion to the heads' scores, whole numbers by largest "
-          "remainder. "
-          "Scores per query head are averaged over the heads that share a KV head. variant=official: each "
-          "head's "
-          "number is rounded by itself, then averaged over a group. variant=factory: the same with the floor "
-          "counted in m and added again.",
+          "rest to every head; the pool is split in proportion to the heads' scores, whole numbers by "
+          "largest remainder. Scores per query head are averaged over the heads that share a KV head. "
+          "variant=official: each head's number is rounded by itself, then averaged over a group. "
+          "variant=factory: the same with the floor counted in m and added again.",
       .departures = {{"KVCache-Factory: the window comes on top of the budget", "inside; variant=factory"},
                      {"authors' code: a head may be given more than the prompt holds",
                       "what it cannot use goes to the others"}},
-      .params = {{.name = "scores",
-                  .type = ParamType::word,
-                  .help =
-                      "file of importance per layer and head: JSON ({\"layer-head\": ...} or rows), TSV, CSV",
-                  .required = true},
-                 {.name = "beta",
-                  .type = ParamType::real,
-                  .fallback = "1.01",
-                  .min = 1,
-                  .max = 1e6,
-                  .help = "the budget over the share of it that importance decides"},
+      .params = {required_param(
+                     "scores",
+                     "file of importance per layer and head: JSON ({\"layer-head\": ...} or rows), TSV, CSV"),
+                 real_param("beta", "1.01", {1, 1e6},
+                            "the budget over the share of it that importance decides"),
                  variant_param({"official", "factory"})},
-      .inexact = published_variant,
-      .make_allocation = [](const Params& params) { return std::make_unique<HeadKv>(params); }};
+      .rule = AllocationRule{.inexact = published_variant, .make = made<HeadKv>}};
 }
 
 }  // namespace kvsim::policy::headkv

@@ -4,15 +4,15 @@
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/variant.hpp"
-#include "policies/parts/whole_numbers.hpp"
+#include "policies/parts/splits/variant.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 
 namespace kvsim::policy::pyramid {
 namespace {
 
 class Pyramid final : public Allocation {
  public:
-  Pyramid(double beta, const std::string& variant) : beta_(beta), variant_(variant) {}
+  explicit Pyramid(const Params& params) : beta_(params.real("beta")), variant_(params.word("variant")) {}
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     const Headroom room = headroom(request);
@@ -74,20 +74,17 @@ class Pyramid final : public Allocation {
 PolicySpec spec() {
   return {
       .name = "pyramid",
-      .kind = Kind::allocation,
       .summary = "budgets fall linearly from the first layer to the last",
       .paper =
-          "Cai, Zhang, Gao, Liu, Li, Liu, Lu, Xiong, Dong, Hu, Xiao, PyramidKV: Dynamic KV Cache "
-          "Compression based on Pyramidal Information Funneling, arXiv 2024, "
-          "https://arxiv.org/abs/2406.02069",
+          "Cai, Zhang, Gao, Liu, Li, Liu, Lu, Xiong, Dong, Hu, Xiao, PyramidKV: Dynamic KV Cache Compression "
+          "based on Pyramidal Information Funneling, arXiv 2024, https://arxiv.org/abs/2406.02069",
       .details =
           "With m the mean budget above the eviction's floor, the last layer gets m / beta above it, the "
           "first 2m - m / beta, and those between lie on the line; no layer gets more than the prompt, and "
           "then the line is flatter. Whole numbers by largest remainder, so the total is exact. "
           "variant=factory: the same line in whole steps rounded down, equal budgets for prompts shorter "
-          "than "
-          "2m. variant=kvpress: m includes the floor, each layer is rounded, equal budgets when the last "
-          "layer would fall below the floor.",
+          "than 2m. variant=kvpress: m includes the floor, each layer is rounded, equal budgets when the "
+          "last layer would fall below the floor.",
       .departures = {{"KVCache-Factory rounds down step by step and spends more than it was given, 4 % at "
                       "128 tokens in 32 layers",
                       "exact total, largest remainder; variant=factory"},
@@ -95,17 +92,9 @@ PolicySpec spec() {
                       "exact total, and a pyramid at every budget; variant=kvpress"},
                      {"paper: the step divides by m, the number of layers",
                       "by the layers less one, as codes do"}},
-      .params = {{.name = "beta",
-                  .type = ParamType::real,
-                  .fallback = "20",
-                  .min = 1,
-                  .max = 1e6,
-                  .help = "mean budget over the last layer's; 1 is uniform"},
+      .params = {real_param("beta", "20", {1, 1e6}, "mean budget over the last layer's; 1 is uniform"),
                  variant_param({"kvpress", "factory"})},
-      .inexact = published_variant,
-      .make_allocation = [](const Params& params) {
-        return std::make_unique<Pyramid>(params.real("beta"), params.word("variant"));
-      }};
+      .rule = AllocationRule{.inexact = published_variant, .make = made<Pyramid>}};
 }
 
 }  // namespace kvsim::policy::pyramid

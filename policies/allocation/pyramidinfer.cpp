@@ -5,8 +5,8 @@
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/variant.hpp"
-#include "policies/parts/whole_numbers.hpp"
+#include "policies/parts/splits/variant.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 
 namespace kvsim::policy::pyramidinfer {
 namespace {
@@ -59,41 +59,25 @@ class PyramidInfer final : public Allocation {
 }  // namespace
 
 PolicySpec spec() {
-  return {.name = "pyramidinfer",
-          .kind = Kind::allocation,
-          .summary = "each layer keeps a share of the layer before it, less and less along a cosine",
-          .paper =
-              "Yang, Han, Gao, Hu, Zhang, Zhao, PyramidInfer: Pyramid KV Cache Compression for "
-              "High-throughput LLM "
-              "Inference, Findings of ACL 2024, https://arxiv.org/abs/2405.12532",
-          .details =
-              "Of what layer l of L holds, all but the last token and a share `recent` of the prompt is cut "
-              "to (1 - "
-              "rho) * (cos(pi l / L) + 1) / 2 + rho of it, rounded down, for layer l + 1, unless no more "
-              "than 64 would "
-              "remain. The budget above the eviction's floor is split in proportion to these lengths. "
-              "variant=official: the lengths themselves, whatever the budget.",
-          .departures = {{"paper: pruned tokens leave the hidden states, so deeper layers never compute them",
-                          "budgets only: a recorded run holds every layer's attention over the whole prompt"},
-                         {"authors' code: a linear decay is overwritten by a constant",
-                          "the cosine, their default"}},
-          .params = {{.name = "rho",
-                      .type = ParamType::real,
-                      .fallback = "0.9",
-                      .min = 0,
-                      .max = 1,
-                      .unit = "share",
-                      .help = "of its context that the last layer hands on"},
-                     {.name = "recent",
-                      .type = ParamType::real,
-                      .fallback = "0.2",
-                      .min = 0,
-                      .max = 1,
-                      .unit = "share",
-                      .help = "of the prompt, its end, that is never cut"},
-                     variant_param({"official"})},
-          .inexact = published_variant,
-          .make_allocation = [](const Params& params) { return std::make_unique<PyramidInfer>(params); }};
+  return {
+      .name = "pyramidinfer",
+      .summary = "each layer keeps a share of the layer before it, less and less along a cosine",
+      .paper =
+          "Yang, Han, Gao, Hu, Zhang, Zhao, PyramidInfer: Pyramid KV Cache Compression for High-throughput "
+          "LLM Inference, Findings of ACL 2024, https://arxiv.org/abs/2405.12532",
+      .details =
+          "Of what layer l of L holds, all but the last token and a share `recent` of the prompt is cut to "
+          "(1 - rho) * (cos(pi l / L) + 1) / 2 + rho of it, rounded down, for layer l + 1, unless no more "
+          "than 64 would remain. The budget above the eviction's floor is split in proportion to these "
+          "lengths. variant=official: the lengths themselves, whatever the budget.",
+      .departures = {{"paper: pruned tokens leave the hidden states, so deeper layers never compute them",
+                      "budgets only: a recorded run holds every layer's attention over the whole prompt"},
+                     {"authors' code: a linear decay is overwritten by a constant",
+                      "the cosine, their default"}},
+      .params = {real_param("rho", "0.9", {0, 1}, "of its context that the last layer hands on", "share"),
+                 real_param("recent", "0.2", {0, 1}, "of the prompt, its end, that is never cut", "share"),
+                 variant_param({"official"})},
+      .rule = AllocationRule{.inexact = published_variant, .make = made<PyramidInfer>}};
 }
 
 }  // namespace kvsim::policy::pyramidinfer

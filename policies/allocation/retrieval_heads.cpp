@@ -5,9 +5,9 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/head_matrix.hpp"
-#include "policies/parts/whole_numbers.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/splits/head_matrix.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::retrieval_heads {
@@ -141,26 +141,20 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "retrieval_heads",
-      .kind = Kind::allocation,
       .summary = "retrieval heads keep everything, streaming heads sinks and recent tokens",
       .paper =
           "Xiao, Tang, Zuo, Guo, Yang, Tang, Fu, Han, DuoAttention: Efficient Long-Context LLM Inference "
-          "with "
-          "Retrieval and Streaming Heads, ICLR 2025, https://arxiv.org/abs/2410.10819; Tang, Lin, Lin, Han, "
-          "Hong, "
-          "Yao, Wang, RazorAttention: Efficient KV Cache Compression Through Retrieval Heads, ICLR 2025, "
-          "https://arxiv.org/abs/2407.15891",
+          "with Retrieval and Streaming Heads, ICLR 2025, https://arxiv.org/abs/2410.10819; Tang, Lin, Lin, "
+          "Han, Hong, Yao, Wang, RazorAttention: Efficient KV Cache Compression Through Retrieval Heads, "
+          "ICLR 2025, https://arxiv.org/abs/2407.15891",
       .details =
           "Heads of all layers are ranked by a score; the best never drop anything, the others get sinks + "
-          "recent "
-          "tokens, meant for streaming_llm with the same sinks. By default as many are retrieval heads as "
-          "the "
-          "budget pays for, and what is left over is spread over the streaming heads, so the total is exact; "
-          "with "
-          "`retrieval` their number is that share, and the total follows from it. scores=trace ranks by the "
-          "attention that the prompt's rows pay outside sinks and recent tokens; a file holds learned gates "
-          "or "
-          "measured echo and induction scores, of which the largest in a group counts.",
+          "recent tokens, meant for streaming_llm with the same sinks. By default as many are retrieval "
+          "heads as the budget pays for, and what is left over is spread over the streaming heads, so the "
+          "total is exact; with `retrieval` their number is that share, and the total follows from it. "
+          "scores=trace ranks by the attention that the prompt's rows pay outside sinks and recent tokens; a "
+          "file holds learned gates or measured echo and induction scores, of which the largest in a group "
+          "counts.",
       .departures =
           {{"DuoAttention: gates trained on passkey retrieval", "from a file, or a measure of the trace"},
            {"RazorAttention: dropped tokens live on in one compensation token",
@@ -173,37 +167,23 @@ PolicySpec spec() {
             "in the paper 9, with the full cache 14. analysis/reproductions/induction_heads.py measures them "
             "in a run and makes a heads.json; write out what `razor_attention` stands for, with "
             "retrieval_heads(scores=heads.json,...)"}},
-      .params = {{.name = "scores",
-                  .type = ParamType::word,
-                  .fallback = kFromTrace,
-                  .help = "trace: measured; else a file of numbers per layer and head, JSON, TSV or CSV"},
+      .params = {word_param("scores", kFromTrace,
+                            "trace: measured; else a file of numbers per layer and head, JSON, TSV or CSV"),
                  sinks_param(64),
-                 {.name = "recent",
-                  .type = ParamType::count,
-                  .fallback = "256",
-                  .min = 1,
-                  .max = 1 << 30,
-                  .unit = "tokens",
-                  .help = "newest tokens of a streaming head"},
-                 {.name = "recent_share",
-                  .type = ParamType::share,
-                  .fallback = "0",
-                  .help = "of the prompt that newest tokens of a streaming head are at least"},
-                 {.name = "retrieval",
-                  .type = ParamType::real,
-                  .fallback = "0",
-                  .min = 0,
-                  .max = 1,
-                  .unit = "share",
-                  .help = "of the heads that are retrieval heads; 0: as many as the budget pays for"}},
+                 count_param("recent", "256", {1, 1 << 30}, "newest tokens of a streaming head", "tokens"),
+                 share_param("recent_share", "0",
+                             "of the prompt that newest tokens of a streaming head are at least"),
+                 real_param("retrieval", "0", {0, 1},
+                            "of the heads that are retrieval heads; 0: as many as the budget pays for",
+                            "share")},
       .needs_of =
           [](const Params& params) {
             return Needs{.prompt_rows = params.word("scores") == kFromTrace ? RowNeed::all : RowNeed::none};
           },
-      .inexact = [](const Params& params) { return params.real("retrieval") > 0; },
-      .own_total = [](const Params& params) { return params.real("retrieval") > 0; },
       .cost = cost_of,
-      .make_allocation = [](const Params& params) { return std::make_unique<RetrievalHeads>(params); }};
+      .rule = AllocationRule{.inexact = [](const Params& params) { return params.real("retrieval") > 0; },
+                             .own_total = [](const Params& params) { return params.real("retrieval") > 0; },
+                             .make = made<RetrievalHeads>}};
 }
 
 }  // namespace kvsim::policy::retrieval_heads

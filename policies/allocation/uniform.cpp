@@ -17,10 +17,9 @@ class Uniform final : public Allocation {
 
 PolicySpec spec() {
   return {.name = "uniform",
-          .kind = Kind::allocation,
           .summary = "every lane gets the same budget",
           .details = "What a composition without an allocation uses.",
-          .make_allocation = [](const Params&) { return std::make_unique<Uniform>(); }};
+          .rule = AllocationRule{.even = true, .make = made<Uniform>}};
 }
 
 }  // namespace kvsim::policy::uniform

@@ -7,11 +7,11 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/largest_counts.hpp"
-#include "policies/parts/token_gains.hpp"
-#include "policies/parts/whole_numbers.hpp"
-#include "policies/parts/window_importance.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/window_importance.hpp"
+#include "policies/parts/splits/largest_counts.hpp"
+#include "policies/parts/splits/token_gains.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::xkv {
@@ -119,21 +119,19 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "xkv",
-      .kind = Kind::allocation,
       .summary = "per-layer budgets that maximise the mean importance retention, by greedy choice",
       .paper =
           "Li, Wang, Gu, Yu, XKV: Personalized KV Cache Memory Reduction for Long-Context LLM Inference, "
           "arXiv 2024, Algorithm 1, https://arxiv.org/abs/2412.05896",
       .details =
           "Importance w of a layer: attention of the last prompt rows, averaged over rows and query heads, "
-          "pooled over positions, divided by its sum. Algorithm 1 hands out one token at a "
-          "time to the layer whose next largest w is largest (the first layer among equals) until the "
-          "budget above the eviction's floor is spent: the N largest of all layers' w, those of positions "
-          "that the eviction protects left out, since every layer holds them anyway. Every KV head of a "
-          "layer gets its layer's number. A layer that holds all of its importance drops out; when all have, "
-          "what is left is spread evenly, so the total is exact. With r_avg the hand-out ends when "
-          "the retained shares, protected positions included, averaged over layers, reach it, and the total "
-          "may be smaller than the budget.",
+          "pooled over positions, divided by its sum. Algorithm 1 hands out one token at a time to the layer "
+          "whose next largest w is largest (the first layer among equals) until the budget above the "
+          "eviction's floor is spent: the N largest of all layers' w, those of positions that the eviction "
+          "protects left out, since every layer holds them anyway. Every KV head of a layer gets its layer's "
+          "number. A layer that holds all of its importance drops out; when all have, what is left is spread "
+          "evenly, so the total is exact. With r_avg the hand-out ends when the retained shares, protected "
+          "positions included, averaged over layers, reach it, and the total may be smaller than the budget.",
       .departures =
           {{"paper: how heads are merged is not said", "mean over query heads"},
            {"paper: one allocation for a category, averaged over sampled tasks",
@@ -141,23 +139,15 @@ PolicySpec spec() {
            {"paper: Algorithm 2 as printed keeps the n best of w, which has no entry for the observation "
             "window, and so drops it",
             "the window stays, inside the budget"}},
-      .params = {{.name = "r_avg",
-                  .type = ParamType::real,
-                  .fallback = "0",
-                  .min = 0,
-                  .max = 1,
-                  .unit = "share",
-                  .help = "stop at this mean retention instead of spending the whole budget; 0: spend it"},
-                 rows_param(8),
-                 {.name = "smooth",
-                  .type = ParamType::pool,
-                  .fallback = "avg:7",
-                  .help = "smoothing of the importance along positions"}},
+      .params = {real_param("r_avg", "0", {0, 1},
+                            "stop at this mean retention instead of spending the whole budget; 0: spend it",
+                            "share"),
+                 rows_param(8), pool_param("smooth", "avg:7", "smoothing of the importance along positions")},
       .needs = {.prompt_rows = RowNeed::window},
-      .inexact = [](const Params& params) { return params.real("r_avg") > 0; },
-      .own_total = [](const Params& params) { return params.real("r_avg") > 0; },
       .cost = cost_of,
-      .make_allocation = [](const Params& params) { return std::make_unique<Xkv>(params); }};
+      .rule = AllocationRule{.inexact = [](const Params& params) { return params.real("r_avg") > 0; },
+                             .own_total = [](const Params& params) { return params.real("r_avg") > 0; },
+                             .make = made<Xkv>}};
 }
 
 }  // namespace kvsim::policy::xkv

@@ -6,10 +6,10 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/variant.hpp"
-#include "policies/parts/whole_numbers.hpp"
-#include "policies/parts/window_importance.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/window_importance.hpp"
+#include "policies/parts/splits/variant.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::zipvl {
@@ -66,36 +66,26 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 PolicySpec spec() {
   return {.name = "zipvl",
-          .kind = Kind::allocation,
           .summary = "layers get as many tokens as hold a given share of their attention",
           .paper =
               "He, Chen, Liu, Shao, Zhou, Zhang, Zhuang, ZipVL: Efficient Large Vision-Language Models with "
-              "Dynamic "
-              "Token Sparsification, arXiv 2024, https://arxiv.org/abs/2410.08584",
+              "Dynamic Token Sparsification, arXiv 2024, https://arxiv.org/abs/2410.08584",
           .details =
               "Attention of the last prompt rows on the positions before them, summed over a layer's query "
-              "heads; p of "
-              "a layer is the fewest positions that hold tau of it. The budget above the eviction's floor is "
-              "split in "
-              "proportion to p. variant=official: p tokens above the floor, whatever the budget.",
+              "heads; p of a layer is the fewest positions that hold tau of it. The budget above the "
+              "eviction's floor is split in proportion to p. variant=official: p tokens above the floor, "
+              "whatever the budget.",
           .departures = {{"paper: the threshold decides how much is kept",
                           "it decides the split; variant=official"},
                          {"paper: attention of probe tokens, prefill among important tokens only",
                           "attention of the last rows of the whole prompt"}},
-          .params = {{.name = "tau",
-                      .type = ParamType::real,
-                      .fallback = "0.975",
-                      .min = 0,
-                      .max = 1,
-                      .unit = "share",
-                      .help = "of its attention that a layer's important tokens hold"},
-                     rows_param(32),
-                     variant_param({"official"})},
+          .params = {real_param("tau", "0.975", {0, 1},
+                                "of its attention that a layer's important tokens hold", "share"),
+                     rows_param(32), variant_param({"official"})},
           .needs = {.prompt_rows = RowNeed::window},
-          .inexact = published_variant,
-          .own_total = published_variant,
           .cost = cost_of,
-          .make_allocation = [](const Params& params) { return std::make_unique<ZipVl>(params); }};
+          .rule = AllocationRule{
+              .inexact = published_variant, .own_total = published_variant, .make = made<ZipVl>}};
 }
 
 }  // namespace kvsim::policy::zipvl

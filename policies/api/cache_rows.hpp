@@ -42,8 +42,8 @@ class CacheRows {
   }
   /// Added to the logit of the slot; 0 unless a representation sets it.
   float& bias(std::size_t lane, std::size_t slot) { return biases_[lane * most_ + slot]; }
-  /// A row that every query attends beside the slots: it stands for tokens that have none. There is none while
-  /// its bias is minus infinity, as it is unless a representation sets it.
+  /// A row that every query attends beside the slots: it stands for tokens that have none. There is none
+  /// while its bias is minus infinity, as it is unless a representation sets it.
   std::span<float> rest_key(std::size_t lane) {
     return {rest_keys_.data() + lane * shape_.key_dim, shape_.key_dim};
   }

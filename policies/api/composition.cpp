@@ -65,8 +65,8 @@ void refuse_replacement(const Call& call, const Registry& registry) {
 const PolicySpec& find_eviction(const Call& call, const Registry& registry) {
   if (const PolicySpec* spec = registry.find_policy(Kind::eviction, call.name)) return *spec;
   if (const PolicySpec* part = registry.find_part(call.name)) {
-    const bool allocates = part->kind == Kind::allocation;
-    usage_error(call.name + " is " + a_kind(part->kind) + ": it needs an eviction before it", place(call),
+    const bool allocates = part->kind() == Kind::allocation;
+    usage_error(call.name + " is " + a_kind(part->kind()) + ": it needs an eviction before it", place(call),
                 std::string("Write e.g. ") + (allocates ? "snapkv+" : "full+") + call.name);
   }
   refuse_replacement(call, registry);
@@ -91,14 +91,14 @@ const PolicySpec& find_part(const Call& call, const Registry& registry) {
 std::vector<std::string> curve_names(const Registry& registry) {
   std::vector<std::string> out;
   for (const PolicySpec& spec : registry.policies())
-    if (spec.loss_curve) out.push_back(spec.name);
+    if (const auto* oracle = spec.as<OracleRule>(); oracle && oracle->loss_curve) out.push_back(spec.name);
   return out;
 }
 
 std::vector<std::string> scored_names(const Registry& registry) {
   std::vector<std::string> out;
   for (const PolicySpec& spec : registry.policies())
-    if (spec.scored) out.push_back(spec.name);
+    if (spec.scored()) out.push_back(spec.name);
   return out;
 }
 
@@ -170,7 +170,7 @@ std::shared_ptr<const Part> policy_value(const ParamSpec& param, const std::stri
     usage_error(param.name + "=" + text + " is not legal: " + param.name + " is one eviction", where,
                 "An allocation goes behind the whole policy: ...(" + param.name + "=...)+pyramid");
   auto part = std::make_shared<const Part>(make_part(find_eviction(calls[0], registry), calls[0], registry));
-  if (!part->spec->scored)
+  if (!part->spec->scored())
     usage_error(param.name + "=" + text + " is not legal: " + part->spec->name + " does not rank by a score",
                 where, "Those that do: " + joined(scored_names(registry)));
   return part;
@@ -206,16 +206,16 @@ void check_allocation(const Composition& composition, std::string_view text, con
   const Part& eviction = composition.eviction;
   const PolicySpec& allocation = *composition.allocation.spec;
   const std::string where = "policy " + in_quotes(text);
-  if (eviction.spec->own_budget && allocation.name != kDefaultAllocation)
+  if (eviction.spec->own_budget() && allocation.name != kDefaultAllocation)
     usage_error(eviction.spec->name + " decides itself how much it keeps: there is no budget for " +
                     allocation.name + " to split",
                 where);
-  const bool by_losses = allocation.uses_losses && eviction.has_loss_curve();
-  if (allocation.uses_losses && eviction.spec->make_oracle && !by_losses)
+  const bool by_losses = allocation.uses_losses() && eviction.has_loss_curve();
+  if (allocation.uses_losses() && eviction.spec->is_oracle() && !by_losses)
     usage_error(allocation.name + " splits by what an oracle loses at every budget, and " + eviction.text() +
                     " has no exact curve of that which falls by less and less",
                 where, "These have: " + joined(curve_names(registry)));
-  if (allocation.uses_scores && !eviction.spec->scored && !by_losses)
+  if (allocation.uses_scores() && !eviction.spec->scored() && !by_losses)
     usage_error(allocation.name + " splits by the eviction's scores, and " + eviction.spec->name +
                     " does not rank by one",
                 where, "Those that do: " + joined(scored_names(registry)));
@@ -242,7 +242,7 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
   out.eviction = make_part(*specs[0], calls[0], registry);
   std::map<Kind, const Call*> present;
   for (std::size_t i = 1; i < calls.size(); ++i) {
-    const Kind kind = specs[i]->kind;
+    const Kind kind = specs[i]->kind();
     const auto [known, first] = present.emplace(kind, &calls[i]);
     if (!first && i >= of_preset && of_preset > 0)
       usage_error(typed[0].name + " already has " + a_kind(kind), "policy " + in_quotes(text),
@@ -262,16 +262,16 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
     out.allocation = make_part(find_part(uniform, registry), uniform, registry);
   }
   check_allocation(out, text, registry);
-  if (out.representation && out.eviction.spec->make_oracle)
+  if (out.representation && out.eviction.spec->is_oracle())
     usage_error(out.eviction.spec->name + " is a bound for numbers that are stored as they come, and " +
                     out.representation->spec->name + " stores others",
                 "policy " + in_quotes(text));
-  if (out.selection && out.eviction.spec->make_oracle)
+  if (out.selection && out.eviction.spec->is_oracle())
     usage_error(out.eviction.spec->name +
                     " is a bound for queries that read everything that is stored, and " +
                     out.selection->spec->name + " reads a part",
                 "policy " + in_quotes(text));
-  if (out.layer_unit() && !out.eviction.layer_unit() && !out.eviction.spec->any_unit) {
+  if (out.layer_unit() && !out.eviction.layer_unit() && !out.eviction.spec->keeps_all()) {
     const bool stores = out.representation && out.representation->layer_unit();
     usage_error((stores ? out.representation : out.selection)->spec->name + (stores ? " stores" : " reads") +
                     " all KV heads of a layer together, and " + out.eviction.spec->name +
@@ -283,7 +283,7 @@ Composition parse_composition(std::string_view text, const Registry& registry) {
   out.name = of_preset > 0 ? registry.find_preset(typed[0].name)->name : out.eviction.spec->name;
   for (const Kind kind : kPartKinds)
     for (std::size_t i = std::max<std::size_t>(of_preset, 1); i < calls.size(); ++i)
-      if (specs[i]->kind == kind && specs[i]->name != kDefaultAllocation) out.name += "+" + specs[i]->name;
+      if (specs[i]->kind() == kind && specs[i]->name != kDefaultAllocation) out.name += "+" + specs[i]->name;
   out.params = out.eviction.text() + "+" + out.allocation.text();
   if (out.representation) out.params += "+" + out.representation->text();
   if (out.selection) out.params += "+" + out.selection->text();

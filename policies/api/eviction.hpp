@@ -18,7 +18,7 @@
 /// A policy with streams_prompt() is started before the prompt, with nothing resident, and the prompt's
 /// tokens arrive one by one like generated ones.
 ///
-/// A unit that a Decoder manages therefore never attends more than B positions (B + PolicySpec::overshoot for
+/// A unit that a Decoder manages therefore never attends more than B positions (B + Part::overshoot for
 /// rules that let a token attend first and evict one afterwards). A policy never sees the future, other
 /// units, or the attention of a position that is not resident.
 #include <algorithm>

@@ -8,7 +8,7 @@ namespace kvsim::policy {
 enum class Holding {
   managed,      ///< never more than B: a token that arrives at a full unit causes an eviction first
   append_only,  ///< B tokens of the prompt, chosen once, and every generated token
-  overshoot,    ///< managed, but a query attends up to B + PolicySpec::overshoot, because tokens are evicted
+  overshoot,    ///< managed, but a query attends up to B + Part::overshoot, because tokens are evicted
                 ///< after it
 };
 

@@ -37,19 +37,9 @@ void check_params(const PolicySpec& spec) {
 }
 
 bool has_factory(const PolicySpec& spec) {
-  switch (spec.kind) {
-    case Kind::eviction:
-      return bool(spec.make_eviction) != bool(spec.make_oracle);
-    case Kind::allocation:
-      return bool(spec.make_allocation);
-    case Kind::representation:
-      return spec.make_representation && spec.ledger;
-    case Kind::selection:
-      return spec.make_selection && spec.reads;
-    case Kind::replacement:
-      return bool(spec.make_replacement);
-  }
-  bug("unknown kind");
+  const auto* selection = spec.as<SelectionRule>();
+  return std::visit([](const auto& rule) { return bool(rule.make); }, spec.rule) &&
+         (selection == nullptr || selection->reads);
 }
 
 }  // namespace
@@ -59,9 +49,10 @@ void Registry::add(PolicySpec spec) {
   wanted.insert(wanted.begin(), spec.name);
   for (const std::string& name : wanted) {
     if (!is_name(name)) bug("policy name \"" + name + "\" cannot be typed");
-    if (spec.kind == Kind::eviction      ? find_policy(spec.kind, name) || find_preset(name)
-        : spec.kind == Kind::replacement ? bool(find_policy(spec.kind, name))
-                                         : bool(find_part(name)))
+    const Kind kind = spec.kind();
+    if (kind == Kind::eviction      ? find_policy(kind, name) || find_preset(name)
+        : kind == Kind::replacement ? bool(find_policy(kind, name))
+                                    : bool(find_part(name)))
       bug("policy name " + name + " is taken");
   }
   if (!has_factory(spec)) bug("no factory", spec.name);
@@ -91,7 +82,7 @@ void Registry::refuse_absent(std::string_view name, std::string_view where) cons
 
 const PolicySpec* Registry::find_policy(Kind kind, std::string_view name) const {
   for (const PolicySpec& spec : policies_) {
-    if (spec.kind != kind) continue;
+    if (spec.kind() != kind) continue;
     if (spec.name == name || std::find(spec.aliases.begin(), spec.aliases.end(), name) != spec.aliases.end())
       return &spec;
   }
@@ -113,7 +104,7 @@ const PresetSpec* Registry::find_preset(std::string_view name) const {
 std::vector<std::string> Registry::names(Kind kind) const {
   std::vector<std::string> out;
   for (const PolicySpec& spec : policies_) {
-    if (spec.kind != kind) continue;
+    if (spec.kind() != kind) continue;
     out.push_back(spec.name);
     out.insert(out.end(), spec.aliases.begin(), spec.aliases.end());
   }

@@ -18,131 +18,79 @@ constexpr double kMostTokens = 1 << 30;
 }  // namespace
 
 ParamSpec sinks_param(std::size_t fallback) {
-  return {.name = "sinks",
-          .type = ParamType::count,
-          .fallback = std::to_string(fallback),
-          .min = 0,
-          .max = kMostTokens,
-          .unit = "tokens",
-          .help = "first positions of the sequence, never dropped"};
+  return count_param("sinks", std::to_string(fallback), {0, kMostTokens},
+                     "first positions of the sequence, never dropped", "tokens");
 }
 
 ParamSpec window_param(std::size_t fallback, std::size_t least) {
-  return {.name = "window",
-          .type = ParamType::count,
-          .fallback = std::to_string(fallback),
-          .min = static_cast<double>(least),
-          .max = kMostTokens,
-          .unit = "tokens",
-          .help = "last positions, never dropped while among the last"};
+  return count_param("window", std::to_string(fallback), {static_cast<double>(least), kMostTokens},
+                     "last positions, never dropped while among the last", "tokens");
 }
 
 ParamSpec rows_param(std::size_t fallback) {
-  return {.name = "rows",
-          .type = ParamType::count,
-          .fallback = std::to_string(fallback),
-          .min = 1,
-          .max = kMostTokens,
-          .unit = "rows",
-          .help = "last prompt rows that are looked at"};
+  return count_param("rows", std::to_string(fallback), {1, kMostTokens},
+                     "last prompt rows that are looked at", "rows");
 }
 
 ParamSpec unit_param(const char* fallback) {
-  return {.name = "unit",
-          .type = ParamType::choice,
-          .fallback = fallback,
-          .choices = {"lane", "layer"},
-          .help = "what has its own kept set: a KV head, or a layer whose heads share one"};
+  return choice_param("unit", fallback, {"lane", "layer"},
+                      "what has its own kept set: a KV head, or a layer whose heads share one");
 }
 
 ParamSpec tie_param(const char* fallback) {
-  return {.name = "tie",
-          .type = ParamType::choice,
-          .fallback = fallback,
-          .choices = {"oldest", "newest", "slot"},
-          .help =
-              "which of two equal scores is dropped first; slot: the one lower in the cache, as an argmin "
-              "finds it"};
+  return choice_param(
+      "tie", fallback, {"oldest", "newest", "slot"},
+      "which of two equal scores is dropped first; slot: the one lower in the cache, as an argmin finds it");
 }
 
 ParamSpec ranked_tie_param() {
-  return {.name = "tie",
-          .type = ParamType::choice,
-          .fallback = "oldest",
-          .choices = {"oldest", "newest"},
-          .help = "which of two equal scores is dropped first"};
+  return choice_param("tie", "oldest", {"oldest", "newest"}, "which of two equal scores is dropped first");
 }
 
 ParamSpec granularity_param(std::size_t fallback) {
-  return {.name = "granularity",
-          .type = ParamType::count,
-          .fallback = std::to_string(fallback),
-          .min = 1,
-          .max = kMostTokens,
-          .unit = "tokens",
-          .help = "whole blocks of so many positions stay or leave: 1 a token, 8 a chunk, 32 a page"};
+  return count_param("granularity", std::to_string(fallback), {1, kMostTokens},
+                     "whole blocks of so many positions stay or leave: 1 a token, 8 a chunk, 32 a page",
+                     "tokens");
 }
 
 ParamSpec phase_param(const char* fallback) {
-  return {.name = "phase",
-          .type = ParamType::choice,
-          .fallback = fallback,
-          .choices = {"pre", "post"},
-          .help =
-              "when a token leaves a full cache: before the next one attends, or after it has, which "
-              "attends B + 1"};
+  return choice_param("phase", fallback, {"pre", "post"},
+                      "when a token leaves a full cache: before the next one attends, or after it has, which "
+                      "attends B + 1");
 }
 
 ParamSpec prompt_param(const char* fallback) {
-  return {.name = "prompt",
-          .type = ParamType::choice,
-          .fallback = fallback,
-          .choices = {"rank", "stream"},
-          .help = "the prompt is ranked at once when it ends, or passes through the cache token by token"};
+  return choice_param(
+      "prompt", fallback, {"rank", "stream"},
+      "the prompt is ranked at once when it ends, or passes through the cache token by token");
 }
 
 ParamSpec group_param(const char* fallback) {
-  return {.name = "group",
-          .type = ParamType::choice,
-          .fallback = fallback,
-          .choices = {"mean", "max"},
-          .help = "how the query heads that share a set are reduced to one score (a sum ranks as the mean)"};
+  return choice_param(
+      "group", fallback, {"mean", "max"},
+      "how the query heads that share a set are reduced to one score (a sum ranks as the mean)");
 }
 
 ParamSpec feedback_param(const char* fallback) {
-  return {.name = "feedback",
-          .type = ParamType::choice,
-          .fallback = fallback,
-          .choices = {"renorm", "raw"},
-          .help =
-              "what decoding sees: the compressed cache's own attention, or the full cache's on what is "
-              "resident"};
+  return choice_param(
+      "feedback", fallback, {"renorm", "raw"},
+      "what decoding sees: the compressed cache's own attention, or the full cache's on what is resident");
 }
 
 ParamSpec decode_param(const char* fallback) {
-  return {.name = "decode",
-          .type = ParamType::flag,
-          .fallback = fallback,
-          .help = "generated tokens are managed too; false: they are appended and never leave"};
+  return flag_param("decode", fallback,
+                    "generated tokens are managed too; false: they are appended and never leave");
 }
 
 ParamSpec drop_param(const char* fallback) {
-  return {.name = "drop",
-          .type = ParamType::real,
-          .fallback = fallback,
-          .min = 0,
-          .max = 1,
-          .unit = "share of the budget",
-          .help = "how much of a full cache leaves at once, rounded down, at least one token"};
+  return real_param("drop", fallback, {0, 1},
+                    "how much of a full cache leaves at once, rounded down, at least one token",
+                    "share of the budget");
 }
 
 std::vector<ParamSpec> with(std::vector<ParamSpec> own, const std::vector<ParamSpec>& shared) {
   own.insert(own.end(), shared.begin(), shared.end());
   return own;
-}
-
-bool unit_is_layer(const Params& params) {
-  return params.word("unit") == "layer";
 }
 
 KeepRule KeepRule::of(const Params& params) {
@@ -167,12 +115,14 @@ std::size_t KeepRule::floor() const {
   return sink_blocks * granularity + std::max<std::size_t>(protection.window, 1) + granularity - 1;
 }
 
-std::size_t selection_floor(const Params& params) {
-  return KeepRule::of(params).floor();
-}
-
-std::size_t selection_overshoot(const Params& params) {
-  return KeepRule::of(params).post ? 1 : 0;
+Protection KeepRule::protection_in(std::size_t budget) const {
+  Protection out = protection;
+  if (recent == 0 || budget < floor()) return out;
+  // The window may take all of the budget except the blocks of sinks, and it may begin with the last position
+  // of a block.
+  const std::size_t most = budget - (floor() - std::max<std::size_t>(out.window, 1));
+  out.window = std::min(out.window + static_cast<std::size_t>(recent * static_cast<double>(budget)), most);
+  return out;
 }
 
 void check_decode(const Params& params) {
@@ -199,12 +149,12 @@ void ScoredEviction::finish_prompt(const Prompt& prompt) {
                 "layer " + std::to_string(unit_.layer) + ", KV head " + std::to_string(unit_.first_kv_head),
                 "The keys, values or attention of the run hold values that are not finite.");
 
-  order_ = BlockOrder(scores_, selection_.granularity, selection_.tie);
+  order_ = BlockOrder(scores_, rule_.granularity, rule_.tie);
 }
 
 Start ScoredEviction::start(std::size_t budget) const {
   Start out;
-  if (!selection_.stream) {
+  if (!rule_.stream) {
     std::vector<char> stays = order_.protected_blocks(protection(budget, scores_.size()));
     reserve(budget, stays);
     out.keep = order_.best(budget, std::move(stays));
@@ -214,7 +164,7 @@ Start ScoredEviction::start(std::size_t budget) const {
 }
 
 KeepRule ScoredEviction::selection(std::size_t budget) const {
-  KeepRule out = selection_;
+  KeepRule out = rule_;
   out.protection = protection(budget, scores_.size());
   return out;
 }
@@ -299,15 +249,6 @@ void ScoredDecoder::lowest_block(const Arrival& arrival, std::vector<std::size_t
                    by_position.begin() + static_cast<std::ptrdiff_t>(end));
   }
   if (victims.empty()) bug("every block is protected: the budget is below the policy's floor");
-}
-
-void ScoredDecoder::evict_sparing(const Arrival& arrival, std::span<const std::size_t> spared,
-                                  std::vector<std::size_t>& victims) {
-  std::vector<double> held;
-  for (const std::size_t slot : spared)
-    held.push_back(std::exchange(scores_[slot], std::numeric_limits<double>::infinity()));
-  ScoredDecoder::evict(arrival, victims);
-  for (std::size_t i = 0; i < spared.size(); ++i) scores_[spared[i]] = held[i];
 }
 
 void ScoredDecoder::close_slots(std::span<const std::size_t> victims) {

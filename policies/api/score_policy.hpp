@@ -32,8 +32,6 @@ ParamSpec drop_param(const char* fallback = "0");
 /// Returns `own`, then `shared`.
 std::vector<ParamSpec> with(std::vector<ParamSpec> own, const std::vector<ParamSpec>& shared);
 
-bool unit_is_layer(const Params& params);
-
 /// How query heads that share a set are reduced to one score (a sum ranks as the mean does).
 enum class Group { mean, max };
 
@@ -50,6 +48,7 @@ struct KeepRule {
   /// protected token is protected. A block that does not fit any more ends the choice, so less than the
   /// budget may be kept.
   std::size_t granularity = 1;
+  double recent = 0;    ///< share of the budget for the newest positions, beyond the window
   double drop = 0;      ///< share of the budget that is evicted at once when the cache is full (at least 1)
   bool post = false;    ///< the arriving token attends before another is evicted, so B + 1 are attended
   bool stream = false;  ///< the prompt arrives token by token
@@ -59,10 +58,9 @@ struct KeepRule {
   static KeepRule of(const Params& params);
   /// Returns the least budget that leaves room for the token being computed.
   std::size_t floor() const;
+  /// Returns `protection` with a window longer by floor(recent * budget), as far as the sinks leave room.
+  Protection protection_in(std::size_t budget) const;
 };
-/// Return PolicySpec::floor and PolicySpec::overshoot of a policy with shared parameters.
-std::size_t selection_floor(const Params& params);
-std::size_t selection_overshoot(const Params& params);
 /// Throws Error(usage) for decode=false with prompt=stream, which would never evict.
 void check_decode(const Params& params);
 Group group_of(const Params& params);
@@ -73,20 +71,24 @@ Feedback feedback_of(const Params& params);
 class ScoredEviction : public Eviction {
  public:
   void finish_prompt(const Prompt& prompt) final;
-  bool streams_prompt() const final { return selection_.stream; }
+  bool streams_prompt() const final { return rule_.stream; }
   Start start(std::size_t budget) const final;
   std::span<const double> scores() const final { return scores_; }
-  /// The default does not depend on the budget.
-  Protection protection(std::size_t /*budget*/, std::size_t /*prompt*/) const override {
-    return selection_.protection;
+  Protection protection(std::size_t budget, std::size_t /*prompt*/) const override {
+    return rule_.protection_in(budget);
   }
 
  protected:
-  ScoredEviction(const CacheUnit& unit, const KeepRule& selection) : unit_(unit), selection_(selection) {}
+  /// `recent`: that of the KeepRule, for policies with such a parameter.
+  ScoredEviction(const Params& params, const CacheUnit& unit, double recent = 0)
+      : unit_(unit), rule_(KeepRule::of(params)) {
+    rule_.recent = recent;
+  }
 
   /// Returns the score of every prompt position; scores of protected positions may be anything but NaN.
   virtual std::vector<double> score(const Prompt& prompt) = 0;
   const CacheUnit& unit() const { return unit_; }
+  const KeepRule& rule() const { return rule_; }
   /// Returns the selection under a budget, for a ScoredDecoder.
   KeepRule selection(std::size_t budget) const;
   /// Returns the scores of prompt positions, with which a decoder starts.
@@ -94,7 +96,7 @@ class ScoredEviction : public Eviction {
 
  private:
   CacheUnit unit_;
-  KeepRule selection_;
+  KeepRule rule_;
   std::vector<double> scores_;
   BlockOrder order_;
 };
@@ -119,9 +121,6 @@ class ScoredDecoder : public Decoder {
   std::span<double> scores() { return scores_; }
   const KeepRule& selection() const { return selection_; }
   bool is_protected(const Arrival& arrival, std::int64_t position) const;
-  /// Evicts as evict() does, but never from `spared` slots; for policies without granularity.
-  void evict_sparing(const Arrival& arrival, std::span<const std::size_t> spared,
-                     std::vector<std::size_t>& victims);
 
  private:
   std::size_t lowest(const Arrival& arrival) const;

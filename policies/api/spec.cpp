@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "policies/api/score_policy.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy {
@@ -24,6 +25,10 @@ std::string_view kind_name(Kind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
+Kind PolicySpec::kind() const {
+  return rule.index() < 2 ? Kind::eviction : static_cast<Kind>(rule.index() - 1);
+}
+
 std::string a_kind(Kind kind) {
   const bool vowel = kind == Kind::eviction || kind == Kind::allocation;
   return (vowel ? "an " : "a ") + std::string(kind_name(kind));
@@ -43,27 +48,45 @@ std::string Part::text() const {
   return spec->name + "(" + params.text() + ")";
 }
 
+bool Part::layer_unit() const {
+  if (spec->layer_unit) return spec->layer_unit(params);
+  return params.has("unit") && params.is("unit", "layer");
+}
+
+Ledger Part::ledger(const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) const {
+  const RepresentationRule& of = rule<RepresentationRule>();
+  return of.ledger ? of.ledger(params, shape, kept, appended) : exact_ledger(shape, kept + appended);
+}
+
 Ledger Part::ledger_of_layers(StorageShape shape, std::uint64_t kept, std::uint64_t appended) const {
   Ledger sum, of_layer;
   for (shape.layer = 0; shape.layer < shape.n_layers; ++shape.layer) {
-    if (shape.layer == 0 || spec->by_depth) of_layer = ledger(shape, kept, appended);
+    if (shape.layer == 0 || rule<RepresentationRule>().by_depth) of_layer = ledger(shape, kept, appended);
     sum += of_layer;
   }
   return sum;
 }
 
 std::function<Protection(std::size_t)> Part::protection(std::size_t prompt) const {
-  if (!spec->make_eviction) return [](std::size_t) { return Protection{}; };
+  if (spec->is_oracle()) return [](std::size_t) { return Protection{}; };
   const std::shared_ptr<const Eviction> asked = make_eviction({.head_dim = 1, .value_dim = 1});
   return [asked, prompt](std::size_t budget) { return asked->protection(budget, prompt); };
 }
 
 std::size_t Part::floor() const {
-  return spec->floor ? std::max<std::size_t>(spec->floor(params), 1) : 1;
+  if (spec->is_oracle()) return 1;
+  const EvictionRule& of = rule<EvictionRule>();
+  return std::max<std::size_t>(of.floor ? of.floor(params) : KeepRule::of(params).floor(), 1);
+}
+
+std::size_t Part::overshoot() const {
+  if (spec->is_oracle()) return 0;
+  const EvictionRule& of = rule<EvictionRule>();
+  return of.overshoot ? of.overshoot(params) : KeepRule::of(params).post ? 1 : 0;
 }
 
 std::optional<Holding> Part::holding() const {
-  if (spec->own_budget) return {};
+  if (spec->own_budget()) return {};
   // Whether a policy appends does not depend on the shape.
   constexpr CostShape kAnyShape{.n_layers = 1,
                                 .query_heads = 1,
@@ -73,7 +96,7 @@ std::optional<Holding> Part::holding() const {
                                 .hidden = 1,
                                 .prompt = 2,
                                 .budget = 1};
-  const bool appends = spec->appends ? spec->appends(params) : cost(kAnyShape).appends;
+  const bool appends = spec->is_oracle() ? told(rule<OracleRule>().appends) : cost(kAnyShape).appends;
   return appends ? Holding::append_only : overshoot() > 0 ? Holding::overshoot : Holding::managed;
 }
 

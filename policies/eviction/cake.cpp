@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/pooling.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/pooling.hpp"
 
 namespace kvsim::policy::cake {
 namespace {
@@ -70,7 +70,7 @@ class CakeDecoder final : public ScoredDecoder {
 class Cake final : public ScoredEviction {
  public:
   Cake(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
+      : ScoredEviction(params, unit),
         window_(params.count("window")),
         gamma_(params.real("gamma")),
         decodes_(params.flag("decode")),
@@ -131,7 +131,6 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "cake",
-      .kind = Kind::eviction,
       .summary =
           "keeps what the last prompt rows attend much or unsteadily, then what the last query attends",
       .paper =
@@ -149,32 +148,14 @@ PolicySpec spec() {
             "score",
             "neighbours in order of position"},
            {"authors' code: the window is kept on top of the layer's budget", "the budget holds the window"}},
-      .params = {window_param(32, 1),
-                 {.name = "gamma",
-                  .type = ParamType::real,
-                  .fallback = "200",
-                  .min = 0,
-                  .max = 1e6,
-                  .help = "weight of the variance"},
-                 {.name = "pool",
-                  .type = ParamType::pool,
-                  .fallback = "avg:5",
-                  .help =
-                      "smoothing along positions; nopad: zeros beyond the ends do not count in the average"},
-                 unit_param("lane"),
-                 sinks_param(0),
-                 decode_param(),
-                 phase_param(),
-                 tie_param()},
+      .params = {window_param(32, 1), real_param("gamma", "200", {0, 1e6}, "weight of the variance"),
+                 pool_param(
+                     "pool", "avg:5",
+                     "smoothing along positions; nopad: zeros beyond the ends do not count in the average"),
+                 unit_param("lane"), sinks_param(0), decode_param(), phase_param(), tie_param()},
       .needs = {.prompt_rows = RowNeed::window, .decode_rows = true},
-      .scored = true,
-      .layer_unit = unit_is_layer,
-      .floor = selection_floor,
-      .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<Cake>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<Cake>}};
 }
 
 }  // namespace kvsim::policy::cake

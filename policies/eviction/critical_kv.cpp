@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/projected_norms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/projected_norms.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::critical_kv {
@@ -104,7 +104,6 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "critical_kv",
-      .kind = Kind::eviction,
       .summary = "half of the budget as a base policy ranks, half by what moves the layer's output most",
       .paper =
           "Feng, Lv, Guo, Cao, Xie, Zhou, Identify Critical KV Cache in LLM Inference from an Output "
@@ -114,38 +113,23 @@ PolicySpec spec() {
           "less than that needs). Second stage: of the rest those with the largest (base score + epsilon) "
           "times the L1 norm of the value after the output projection, averaged over the query heads; a base "
           "that adds attention up counts with its mean over rows and query heads, so epsilon means the same "
-          "for all. Its scores, for an allocation that reads them, are the base's. Over a base with "
-          "one set per layer it keeps one set per layer, worth averaged over all query heads. Generated "
-          "tokens are "
+          "for all. Its scores, for an allocation that reads them, are the base's. Over a base with one set "
+          "per layer it keeps one set per layer, worth averaged over all query heads. Generated tokens are "
           "appended.",
       .departures = {{"kvpress: protected tokens compete with a score above all others",
                       "they stay with the first stage"}},
-      .params = {{.name = "base",
-                  .type = ParamType::policy,
-                  .fallback = "snapkv",
-                  .help = "what ranks in the first stage"},
-                 {.name = "first_stage",
-                  .type = ParamType::real,
-                  .fallback = "0.5",
-                  .min = 0,
-                  .max = 1,
-                  .unit = "share of the budget",
-                  .help = "what the base alone decides"},
-                 {.name = "epsilon",
-                  .type = ParamType::real,
-                  .fallback = "0.0001",
-                  .min = 0,
-                  .max = 1,
-                  .help = "added to the base's score in the second stage"}},
+      .params = {policy_param("base", "snapkv", "what ranks in the first stage"),
+                 real_param("first_stage", "0.5", {0, 1}, "what the base alone decides",
+                            "share of the budget"),
+                 real_param("epsilon", "0.0001", {0, 1}, "added to the base's score in the second stage")},
       .needs = {.prompt_rows = RowNeed::window, .values = true, .output_weights = true},
       .needs_of = needs_of,
-      .scored = true,
       .layer_unit = [](const Params& params) { return params.part("base").layer_unit(); },
-      .floor = [](const Params& params) { return params.part("base").floor(); },
       .cost = cost_of,
       .check = check,
-      .make_eviction = [](const Params& params,
-                          const CacheUnit& unit) { return std::make_unique<CriticalKv>(params, unit); }};
+      .rule = EvictionRule{.scored = true,
+                           .floor = [](const Params& params) { return params.part("base").floor(); },
+                           .make = made<CriticalKv>}};
 }
 
 }  // namespace kvsim::policy::critical_kv

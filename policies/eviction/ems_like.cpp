@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/column_sums.hpp"
 
 namespace kvsim::policy::ems_like {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 class EmsLike final : public ScoredEviction {
  public:
   EmsLike(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
+      : ScoredEviction(params, unit),
         window_(params.count("window")),
         all_(unit.n_query_heads(), kAllRows),
         last_(unit.n_query_heads(), window_) {}
@@ -63,7 +63,6 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "ems_like",
-      .kind = Kind::eviction,
       .summary = "keeps what either all prompt rows or the last ones attend most: ours, in the spirit of EMS",
       .details =
           "Not a published rule. EMS (Adaptive Evict-then-Merge Strategy for Head-wise KV Cache "
@@ -77,13 +76,8 @@ PolicySpec spec() {
       .params = {window_param(32, 1), unit_param("lane"), sinks_param(0), granularity_param(),
                  ranked_tie_param()},
       .needs = {.prompt_rows = RowNeed::all},
-      .scored = true,
-      .layer_unit = unit_is_layer,
-      .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<EmsLike>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<EmsLike>}};
 }
 
 }  // namespace kvsim::policy::ems_like

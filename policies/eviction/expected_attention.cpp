@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/euclidean_norm.hpp"
-#include "policies/parts/expected_queries.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/euclidean_norm.hpp"
+#include "policies/parts/rows/expected_queries.hpp"
 
 namespace kvsim::policy::expected_attention {
 namespace {
@@ -20,7 +20,7 @@ void softmax(std::span<double> logits) {
 class ExpectedAttention final : public ScoredEviction {
  public:
   ExpectedAttention(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
+      : ScoredEviction(params, unit),
         sinks_(params.count("sinks")),
         future_(params.count("future")),
         covariance_(params.flag("covariance")),
@@ -71,7 +71,6 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "expected_attention",
-      .kind = Kind::eviction,
       .summary = "keeps what queries drawn from the prompt's own distribution are expected to attend",
       .paper =
           "Devoto, Jeblick, Jegou, Expected Attention: KV Cache Compression by Estimating Attention from "
@@ -85,37 +84,16 @@ PolicySpec spec() {
       .departures = {{"kvpress: computes query statistics from hidden states through the projection",
                       "from the recorded queries: the same numbers, and query-key normalisation is no "
                       "obstacle"}},
-      .params = {{.name = "future",
-                  .type = ParamType::count,
-                  .fallback = "512",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "positions",
-                  .help = "over how many positions to come rotations are averaged"},
-                 {.name = "covariance",
-                  .type = ParamType::flag,
-                  .fallback = "true",
-                  .help = "the spread of queries counts, not only their mean"},
-                 {.name = "value_norm",
-                  .type = ParamType::flag,
-                  .fallback = "true",
-                  .help = "expected attention is multiplied by the norm of the value"},
-                 {.name = "epsilon",
-                  .type = ParamType::real,
-                  .fallback = "0",
-                  .min = 0,
-                  .max = 1,
-                  .help = "added to expected attention before that"},
-                 sinks_param(4),
-                 granularity_param(),
-                 ranked_tie_param()},
+      .params = {count_param("future", "512", {1, 1 << 20},
+                             "over how many positions to come rotations are averaged", "positions"),
+                 flag_param("covariance", "true", "the spread of queries counts, not only their mean"),
+                 flag_param("value_norm", "true",
+                            "expected attention is multiplied by the norm of the value"),
+                 real_param("epsilon", "0", {0, 1}, "added to expected attention before that"),
+                 sinks_param(4), granularity_param(), ranked_tie_param()},
       .needs = {.keys = true, .values = true, .queries = true},
-      .scored = true,
-      .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<ExpectedAttention>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<ExpectedAttention>}};
 }
 
 }  // namespace kvsim::policy::expected_attention

@@ -1,8 +1,8 @@
 // Keeps or evicts each token as a mask from a file says.
 #include <memory>
 
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/external_table.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/external_table.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::external_mask {
@@ -63,7 +63,6 @@ Cost cost_of(const Params&, const CostShape& shape) {
 
 PolicySpec spec() {
   return {.name = "external_mask",
-          .kind = Kind::eviction,
           .summary = "keeps the tokens that a file marks, whatever the budget: learned flags, or any others",
           .details =
               "A file holds 1 (keep) or 0 (drop) per layer, KV head and position, decided once: what a "
@@ -71,11 +70,8 @@ PolicySpec spec() {
               "the file covers generated tokens too, one with flag 0 is attended by itself alone and gone "
               "before the next one attends; if not, they are appended.",
           .params = external_table_params("mask"),
-          .own_budget = true,
           .cost = cost_of,
-          .make_eviction = [](const Params& params, const CacheUnit& unit) {
-            return std::make_unique<ExternalMask>(params, unit);
-          }};
+          .rule = EvictionRule{.own_budget = true, .make = made<ExternalMask>}};
 }
 
 }  // namespace kvsim::policy::external_mask

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/external_table.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/external_table.hpp"
 
 namespace kvsim::policy::external_schedule {
 namespace {
@@ -73,26 +73,19 @@ Cost cost_of(const Params&, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "external_schedule",
-      .kind = Kind::eviction,
       .summary = "holds at each step what a decisions file says, whatever the budget: an oracle's schedule",
       .details =
           "Another run's decisions (kvsim replay --decisions, kvsim evaluate --decisions) say from when to "
           "when every lane held every token; the same tokens are held again. With it a running model can "
           "follow what an oracle chose that knew the recorded run's future. The prompt must be as long as "
           "the other run's, its cut the same, and the tokens that follow are taken to be the same ones.",
-      .params = {{.name = "file",
-                  .type = ParamType::word,
-                  .help = "decisions file of the other run",
-                  .required = true},
+      .params = {required_param("file", "decisions file of the other run"),
                  {.name = "cell",
                   .fallback = "0",
                   .max = kMostCells - 1,
                   .help = "which of its cells, as the rows of that run are numbered from 0"}},
-      .own_budget = true,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<ExternalSchedule>(params, unit);
-      }};
+      .rule = EvictionRule{.own_budget = true, .make = made<ExternalSchedule>}};
 }
 
 }  // namespace kvsim::policy::external_schedule

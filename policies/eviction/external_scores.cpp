@@ -2,8 +2,8 @@
 #include <memory>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/external_table.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/external_table.hpp"
 
 namespace kvsim::policy::external_scores {
 namespace {
@@ -24,7 +24,7 @@ class ExternalScoresDecoder final : public ScoredDecoder {
 class ExternalScores final : public ScoredEviction {
  public:
   ExternalScores(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)), table_(std::make_shared<ExternalTable>(params, unit)) {}
+      : ScoredEviction(params, unit), table_(std::make_shared<ExternalTable>(params, unit)) {}
 
  private:
   std::vector<double> score(const Prompt& prompt) override {
@@ -55,7 +55,6 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "external_scores",
-      .kind = Kind::eviction,
       .summary = "keeps the highest scores of a file: learned scores, or any others",
       .details =
           "A file holds one score per layer, KV head and position, fixed when the token is made, higher "
@@ -64,14 +63,8 @@ PolicySpec spec() {
           "whenever one arrives. unit=layer ranks by the mean over the layer's KV heads.",
       .params = with(external_table_params("scores"), {sinks_param(0), window_param(0), unit_param("lane"),
                                                        granularity_param(), phase_param(), tie_param()}),
-      .scored = true,
-      .layer_unit = unit_is_layer,
-      .floor = selection_floor,
-      .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<ExternalScores>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<ExternalScores>}};
 }
 
 }  // namespace kvsim::policy::external_scores

@@ -6,8 +6,8 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/column_sums.hpp"
 
 namespace kvsim::policy::fastgen {
 namespace {
@@ -227,16 +227,6 @@ class FastGen final : public Eviction {
   Hybrid hybrid_ = Hybrid::full;
 };
 
-ParamSpec share_param(const char* name, const char* fallback, const char* unit, const char* help) {
-  return {.name = name,
-          .type = ParamType::real,
-          .fallback = fallback,
-          .min = 0,
-          .max = 1,
-          .unit = unit,
-          .help = help};
-}
-
 /// Counts column sums and sums of a band, from which every hybrid's share follows. A slot needs the attention
 /// it received, its class, and its position, from which the number of queries that saw it follows.
 Cost cost_of(const Params&, const CostShape& shape) {
@@ -260,7 +250,6 @@ Cost cost_of(const Params&, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "fastgen",
-      .kind = Kind::eviction,
       .summary =
           "every KV head keeps the cheapest of special tokens, punctuation, frequent, local or all that "
           "recovers its attention",
@@ -273,9 +262,8 @@ PolicySpec spec() {
           "special tokens; and punctuation; and the ceil(frequent * n) other columns of the largest mean "
           "attention over the rows that see them; and the last max(1, floor(local * n)) positions before "
           "each row; everything. Of equal means the newer token stays. n is the length so far, so while "
-          "decoding both shares grow. When a token "
-          "arrives, tokens that the rule no longer keeps are evicted; the arriving one always joins. It "
-          "decides itself how much it keeps: no budget.",
+          "decoding both shares grow. When a token arrives, tokens that the rule no longer keeps are "
+          "evicted; the arriving one always joins. It decides itself how much it keeps: no budget.",
       .departures =
           {{"paper: recovery 0.95 in its headline; cold-compress: 0.9", "0.9; recovery=0.95"},
            {"cold-compress: if no rule passes, even full by rounding, the most aggressive one wins",
@@ -287,17 +275,14 @@ PolicySpec spec() {
            {"cold-compress: the fill mask uses the allocated length, so more is kept than was profiled",
             "the prompt's length"},
            {"paper: one query head per KV head", "means over the query heads that share a KV head"}},
-      .params = {share_param("recovery", "0.9", "share of attention", "what a head's rule must keep"),
-                 share_param("frequent", "0.3", "share of the length",
-                             "tokens kept for their mean attention"),
-                 share_param("local", "0.3", "share of the length", "newest tokens kept"), sinks_param(0),
-                 feedback_param()},
+      .params = {real_param("recovery", "0.9", {0, 1}, "what a head's rule must keep", "share of attention"),
+                 real_param("frequent", "0.3", {0, 1}, "tokens kept for their mean attention",
+                            "share of the length"),
+                 real_param("local", "0.3", {0, 1}, "newest tokens kept", "share of the length"),
+                 sinks_param(0), feedback_param()},
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true, .classes = true},
-      .own_budget = true,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<FastGen>(Settings(params), unit);
-      }};
+      .rule = EvictionRule{.own_budget = true, .make = made<FastGen, Settings>}};
 }
 
 }  // namespace kvsim::policy::fastgen

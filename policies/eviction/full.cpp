@@ -3,7 +3,7 @@
 
 #include "policies/api/eviction.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::full {
 namespace {
@@ -31,15 +31,12 @@ Cost cost_of(const Params&, const CostShape&) {
 PolicySpec spec() {
   return {.name = "full",
           .aliases = {"fullkv"},
-          .kind = Kind::eviction,
           .summary = "keeps everything, whatever the budget",
           .details =
               "The reference: no position ever leaves, so its attention loss is 0 at every budget and the "
               "tokens it keeps are those of the whole sequence.",
-          .own_budget = true,
-          .any_unit = true,
           .cost = cost_of,
-          .make_eviction = [](const Params&, const CacheUnit&) { return std::make_unique<Full>(); }};
+          .rule = EvictionRule{.own_budget = true, .keeps_all = true, .make = made<Full>}};
 }
 
 }  // namespace kvsim::policy::full

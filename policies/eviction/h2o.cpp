@@ -1,13 +1,12 @@
 // Keeps heavy hitters by accumulated attention, and recent tokens.
-#include "policies/parts/accumulated_attention.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/accumulated_attention.hpp"
 
 namespace kvsim::policy::h2o {
 
 PolicySpec spec() {
   return {
       .name = "h2o",
-      .kind = Kind::eviction,
       .summary = "keeps heavy hitters, the tokens with the most accumulated attention, and recent tokens",
       .paper =
           "Zhang, Sheng, Zhou, Chen, Zheng, Cai, Song, Tian, Re, Barrett, Wang, Chen, H2O: Heavy-Hitter "
@@ -40,20 +39,12 @@ PolicySpec spec() {
                  phase_param(), prompt_param(), tie_param()},
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true},
       .needs_of = accumulation_needs,
-      .scored = true,
-      .layer_unit = unit_is_layer,
-      .floor = selection_floor,
-      .overshoot = selection_overshoot,
       .cost =
           [](const Params& params, const CostShape& shape) {
             return scored_cost(params, shape, accumulating(params, shape, Accumulation::of(params)));
           },
-      .check = check_accumulation,
-      .make_eviction =
-          [](const Params& params, const CacheUnit& unit) {
-            return std::make_unique<AccumulatingEviction>(unit, KeepRule::of(params), params.real("recent"),
-                                                          Accumulation::of(params));
-          }};
+      .check = check_decode,
+      .rule = EvictionRule{.scored = true, .make = made<AccumulatingEviction>}};
 }
 
 }  // namespace kvsim::policy::h2o

@@ -5,10 +5,10 @@
 #include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/hamming_scan.hpp"
-#include "policies/parts/recency.hpp"
-#include "policies/parts/sim_hash.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/index/hamming_scan.hpp"
+#include "policies/parts/index/sim_hash.hpp"
+#include "policies/parts/rows/recency.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::hashevict {
@@ -151,7 +151,6 @@ PolicySpec spec() {
   return {
       .name = "hashevict",
       .aliases = {"lsh"},
-      .kind = Kind::eviction,
       .summary = "drops the token whose key hashes farthest from the current query, before attention",
       .paper =
           "Liu, Rabbani, O'Halloran, Sankaralingam, Hartley, Huang, Fermueller, Aloimonos, HashEvict: A "
@@ -172,47 +171,25 @@ PolicySpec spec() {
                      {"authors' code: ten tokens before the arriving one stay",
                       "the arriving one counts among the last ten; window=11"}},
       .params =
-          {{.name = "bits",
-            .type = ParamType::count,
-            .fallback = "16",
-            .min = 1,
-            .max = kMaxHashBits,
-            .unit = "bits",
-            .help = "length of a hash"},
-           {.name = "hash",
-            .type = ParamType::choice,
-            .fallback = "query",
-            .choices = {"query", "key"},
-            .help = "what of the arriving token the cache is compared with"},
-           {.name = "projection",
-            .type = ParamType::choice,
-            .fallback = "head",
-            .choices = {"head", "layer"},
-            .help =
-                "whether every KV head has its own random projection or the KV heads of a layer share one"},
-           {.name = "group",
-            .type = ParamType::choice,
-            .fallback = "mean",
-            .choices = {"mean", "max", "mean_query"},
-            .help = "how the query heads that share a set are reduced: mean distance, the distance to the "
-                    "most similar one, or the distance to their mean query"},
-           {.name = "prompt",
-            .type = ParamType::choice,
-            .fallback = "stream",
-            .choices = {"stream", "window"},
-            .help = "the prompt passes through the cache token by token, or is cut to its first `sinks` "
-                    "and its last tokens when it ends"},
-           sinks_param(4),
-           window_param(10),
-           tie_param("slot")},
+          {count_param("bits", "16", {1, kMaxHashBits}, "length of a hash", "bits"),
+           choice_param("hash", "query", {"query", "key"},
+                        "what of the arriving token the cache is compared with"),
+           choice_param(
+               "projection", "head", {"head", "layer"},
+               "whether every KV head has its own random projection or the KV heads of a layer share one"),
+           choice_param(
+               "group", "mean", {"mean", "max", "mean_query"},
+               "how the query heads that share a set are reduced: mean distance, the distance to the "
+               "most similar one, or the distance to their mean query"),
+           choice_param("prompt", "stream", {"stream", "window"},
+                        "the prompt passes through the cache token by token, or is cut to its first `sinks` "
+                        "and its last tokens when it ends"),
+           sinks_param(4), window_param(10), tie_param("slot")},
       .needs = {.keys = true, .queries = true},
       .needs_of = needs_of_hashevict,
       .randomised = true,
-      .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<HashEvict>(params, unit);
-      }};
+      .rule = EvictionRule{.make = made<HashEvict>}};
 }
 
 }  // namespace kvsim::policy::hashevict

@@ -6,8 +6,8 @@
 #include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/euclidean_norm.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/euclidean_norm.hpp"
 
 namespace kvsim::policy::keydiff {
 namespace {
@@ -88,7 +88,7 @@ class KeyDiffDecoder final : public ScoredDecoder, public Renewing {
 class KeyDiff final : public ScoredEviction {
  public:
   KeyDiff(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)), decodes_(params.flag("decode")) {}
+      : ScoredEviction(params, unit), decodes_(params.flag("decode")) {}
 
  private:
   std::vector<double> score(const Prompt& prompt) override {
@@ -134,7 +134,6 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "keydiff",
-      .kind = Kind::eviction,
       .summary = "keeps keys that point elsewhere than the mean of the others",
       .paper =
           "Park, Jones, Morse, Goel, Lee, Lott, KeyDiff: Key Similarity-Based KV Cache Eviction for "
@@ -150,14 +149,9 @@ PolicySpec spec() {
       .params = {sinks_param(0), window_param(0), granularity_param(), decode_param(), phase_param(),
                  prompt_param(), tie_param()},
       .needs = {.keys = true},
-      .scored = true,
-      .floor = selection_floor,
-      .overshoot = selection_overshoot,
       .cost = cost_of,
       .check = check_decode,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<KeyDiff>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<KeyDiff>}};
 }
 
 }  // namespace kvsim::policy::keydiff

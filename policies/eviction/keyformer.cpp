@@ -1,9 +1,9 @@
 // Accumulates Gumbel softmax: attention with noise, at a rising temperature.
 #include <cmath>
 
-#include "policies/parts/accumulated_attention.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/gumbel.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/accumulated_attention.hpp"
+#include "policies/parts/rows/gumbel.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::keyformer {
@@ -73,9 +73,7 @@ class KeyformerDecoder final : public ScoredDecoder {
 class Keyformer final : public ScoredEviction {
  public:
   Keyformer(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
-        selection_(KeepRule::of(params)),
-        recent_(params.real("recent")),
+      : ScoredEviction(params, unit, params.real("recent")),
         schedule_{params.real("tau"), params.real("tau_growth")},
         softmax_(params, unit),
         sums_(unit.n_query_heads(), kAllRows) {}
@@ -92,9 +90,6 @@ class Keyformer final : public ScoredEviction {
     }
   }
   double rows_in_score(std::size_t prompt) const override { return static_cast<double>(prompt); }
-  Protection protection(std::size_t budget, std::size_t /*prompt*/) const override {
-    return with_recent(selection_, recent_, budget);
-  }
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
     return std::make_unique<KeyformerDecoder>(softmax_, schedule_, selection(budget), scores_of(slots));
   }
@@ -102,8 +97,6 @@ class Keyformer final : public ScoredEviction {
  private:
   std::vector<double> score(const Prompt& /*prompt*/) override { return sums_.mean(); }
 
-  KeepRule selection_;
-  double recent_;
   Schedule schedule_;
   NoisySoftmax softmax_;
   ColumnSums sums_;
@@ -125,12 +118,10 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "keyformer",
-      .kind = Kind::eviction,
       .summary = "keeps key tokens by accumulated attention with Gumbel noise, and recent tokens",
       .paper =
           "Adnan, Arunkumar, Jain, Nair, Soloveychik, Kamath, Keyformer: KV Cache Reduction through Key "
-          "Tokens "
-          "Selection for Efficient Generative Inference, MLSys 2024, https://arxiv.org/abs/2403.09054",
+          "Tokens Selection for Efficient Generative Inference, MLSys 2024, https://arxiv.org/abs/2403.09054",
       .details =
           "Score: sum over rows of softmax((x + g) / tau) over what the query may attend, averaged over the "
           "unit's query heads; x are the logits, recovered from the logarithm of attention (a row's constant "
@@ -144,41 +135,16 @@ PolicySpec spec() {
                      {"authors' code: per query head, no grouped queries",
                       "mean over the heads that share a KV head"},
                      {"authors' code: attends B + 1, then drops one", "drops before attending; phase=post"}},
-      .params = {{.name = "tau",
-                  .type = ParamType::real,
-                  .fallback = "1",
-                  .min = 0.01,
-                  .max = 100,
-                  .help = "temperature in the prompt"},
-                 {.name = "tau_growth",
-                  .type = ParamType::real,
-                  .fallback = "0.01",
-                  .min = 0,
-                  .max = 100,
-                  .unit = "per token",
-                  .help = "by how much the temperature grows with every generated token"},
-                 {.name = "noise",
-                  .type = ParamType::choice,
-                  .fallback = "gumbel",
-                  .choices = {"gumbel", "none"},
-                  .help = "what is added to the logits"},
-                 recent_param("0.3"),
-                 sinks_param(0),
-                 window_param(0),
-                 unit_param("lane"),
-                 granularity_param(),
-                 phase_param(),
-                 tie_param()},
+      .params = {real_param("tau", "1", {0.01, 100}, "temperature in the prompt"),
+                 real_param("tau_growth", "0.01", {0, 100},
+                            "by how much the temperature grows with every generated token", "per token"),
+                 choice_param("noise", "gumbel", {"gumbel", "none"}, "what is added to the logits"),
+                 recent_param("0.3"), sinks_param(0), window_param(0), unit_param("lane"),
+                 granularity_param(), phase_param(), tie_param()},
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true},
       .randomised = true,
-      .scored = true,
-      .layer_unit = unit_is_layer,
-      .floor = selection_floor,
-      .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<Keyformer>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<Keyformer>}};
 }
 
 }  // namespace kvsim::policy::keyformer

@@ -2,20 +2,172 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <vector>
 
 #include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/fingerprints.hpp"
-#include "policies/parts/head_bases.hpp"
-#include "policies/parts/k_means.hpp"
-#include "policies/parts/representatives.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/index/fingerprints.hpp"
+#include "policies/parts/index/k_means.hpp"
+#include "policies/parts/index/representatives.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::kvcrush {
 namespace {
+
+// A scored policy head by head, inside a layer whose heads share one resident set.
+
+/// A layer's prompt as one of its heads sees it.
+class HeadPrompt final : public Prompt {
+ public:
+  HeadPrompt(const Prompt& layer, int lane, int first_query_head)
+      : layer_(layer), lane_(lane), first_query_head_(first_query_head) {}
+  std::size_t length() const override { return layer_.length(); }
+  MatrixView keys(int lane) const override { return layer_.keys(lane_ + lane); }
+  MatrixView values(int lane) const override { return layer_.values(lane_ + lane); }
+  MatrixView queries(int head) const override { return layer_.queries(first_query_head_ + head); }
+  Rotary rotary() const override { return layer_.rotary(); }
+  double scale() const override { return layer_.scale(); }
+  std::span<const std::uint8_t> classes() const override { return layer_.classes(); }
+  MatrixView output_weights(int head) const override {
+    return layer_.output_weights(first_query_head_ + head);
+  }
+
+ private:
+  const Prompt& layer_;
+  int lane_, first_query_head_;
+};
+
+MatrixView only_row(const MatrixView& all, std::size_t row) {
+  return all.data ? MatrixView{all.data + row * all.stride, 1, all.cols, all.stride} : all;
+}
+
+/// Calls look(head, view) with the part of `whole` that each head sees; narrow(view, g) keeps query head g of
+/// a lane.
+template <class View, class Narrow, class Look>
+void for_heads(const View& whole, std::size_t n_heads, std::size_t group, bool per_query_head, Narrow narrow,
+               Look look) {
+  for (std::size_t head = 0; head < n_heads; ++head) {
+    if (!per_query_head) {
+      look(head, whole.of_lane(head, group));
+      continue;
+    }
+    View one = whole.of_lane(head / group, group);
+    narrow(one, head % group);
+    look(head, one);
+  }
+}
+
+/// The mean of their scores.
+template <class Heads>
+void mean_of_heads(const Heads& heads, std::span<double> out) {
+  std::fill(out.begin(), out.end(), 0.0);
+  for (const auto& head : heads) {
+    const std::span<const double> scores = head->scores();
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += scores[i];
+  }
+  for (double& score : out) score /= static_cast<double>(heads.size());
+}
+
+/// Decoders of all heads over the layer's slots. They only score: their own evict() is not called.
+class HeadDecoders {
+ public:
+  HeadDecoders(std::vector<std::unique_ptr<Decoder>> heads, std::size_t group, bool per_query_head)
+      : heads_(std::move(heads)), group_(group), per_query_head_(per_query_head) {}
+
+  void rescore(const Arrival& arrival) {
+    for_heads(
+        arrival, heads_.size(), group_, per_query_head_,
+        [](Arrival& one, std::size_t g) { one.queries = only_row(one.queries, g); },
+        [&](std::size_t head, const Arrival& one) { heads_[head]->rescore(one); });
+  }
+  void close_slots(std::span<const std::size_t> victims) {
+    for (const auto& head : heads_) head->close_slots(victims);
+  }
+  void observe(const Step& step) {
+    for_steps(step, [](Decoder& head, const Step& one) { head.observe(one); });
+  }
+  void renew(const Step& step) {
+    for_steps(step, [](Decoder& head, const Step& one) { policy::renew(head, one); });
+  }
+  /// One per slot.
+  void mean_scores(std::span<double> out) const { mean_of_heads(heads_, out); }
+
+ private:
+  /// Calls look(decoder, step) with what each head sees of the step.
+  template <class Look>
+  void for_steps(const Step& step, Look look) {
+    for_heads(
+        step, heads_.size(), group_, per_query_head_,
+        [](Step& one, std::size_t g) {
+          one.attention = only_row(one.attention, g);
+          if (!one.mass.empty()) one.mass = one.mass.subspan(g, 1);
+        },
+        [&](std::size_t head, const Step& one) { look(*heads_[head], one); });
+  }
+
+  std::vector<std::unique_ptr<Decoder>> heads_;
+  std::size_t group_;
+  bool per_query_head_;
+};
+
+/// One object of the base policy per KV head, or per query head.
+class HeadBases {
+ public:
+  HeadBases(const Part& base, const CacheUnit& layer, bool per_query_head)
+      : group_(static_cast<std::size_t>(layer.group)), per_query_head_(per_query_head) {
+    for (int lane = 0; lane < layer.n_lanes; ++lane) {
+      CacheUnit unit = layer.lane(lane);
+      if (per_query_head) unit.group = 1;
+      for (int g = 0; g < layer.group / unit.group; ++g) heads_.push_back(base.make_eviction(unit));
+    }
+  }
+
+  std::size_t size() const { return heads_.size(); }
+  const Eviction& operator[](std::size_t head) const { return *heads_[head]; }
+  std::size_t prompt_rows() const { return heads_[0]->prompt_rows(); }
+  std::size_t rows_beside_columns() const { return heads_[0]->rows_beside_columns(); }
+  void observe(PromptRows rows) { owner(rows.query_head).observe(rows); }
+  void observe_columns(PromptColumns columns) { owner(columns.query_head).observe_columns(columns); }
+  void finish_prompt(const Prompt& prompt) {
+    const std::size_t query_heads = per_query_head_ ? 1 : group_;
+    for (std::size_t head = 0; head < heads_.size(); ++head) {
+      const std::size_t first = head * query_heads;
+      heads_[head]->finish_prompt(
+          HeadPrompt(prompt, static_cast<int>(first / group_), static_cast<int>(first)));
+    }
+  }
+  /// One per prompt position.
+  std::vector<double> mean_scores() const {
+    std::vector<double> out(heads_[0]->scores().size());
+    mean_of_heads(heads_, out);
+    return out;
+  }
+  /// Returns null if the base does not decode.
+  std::unique_ptr<HeadDecoders> decoders(std::size_t budget, std::span<const Position> slots) const {
+    std::vector<std::unique_ptr<Decoder>> out;
+    for (const auto& head : heads_)
+      if (auto decoder = head->decoder(budget, slots)) out.push_back(std::move(decoder));
+    if (out.empty()) return nullptr;
+    return std::make_unique<HeadDecoders>(std::move(out), group_, per_query_head_);
+  }
+
+ private:
+  /// Returns the head that a query head of the layer belongs to, and makes its index that among the head's
+  /// own query heads.
+  Eviction& owner(int& query_head) {
+    const auto of_layer = static_cast<std::size_t>(query_head);
+    query_head = per_query_head_ ? 0 : static_cast<int>(of_layer % group_);
+    return *heads_[per_query_head_ ? of_layer : of_layer / group_];
+  }
+
+  std::size_t group_;
+  bool per_query_head_;
+  std::vector<std::unique_ptr<Eviction>> heads_;
+};
 
 enum class Cluster { anchor, kmeans_keys, kmeans_bits };
 enum class Anchor { random, mean, alternate, zeros, ones };
@@ -310,12 +462,15 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   return out;
 }
 
+std::unique_ptr<Eviction> make(const Params& params, const CacheUnit& unit) {
+  return std::make_unique<KvCrush>(Settings(params), KeepRule::of(params), unit);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "kvcrush",
-      .kind = Kind::eviction,
       .summary =
           "keeps what a base policy ranks highest, and representatives of the rest, found by comparing one "
           "bit per head",
@@ -327,13 +482,12 @@ PolicySpec spec() {
           "protection under so many holds (a recent share is one of what representatives leave), what else "
           "it may keep does not. A token's fingerprint has one bit per query head (bits=kv_head: per KV "
           "head): would the head's own base keep it, at budget B (threshold=budget) or at half of the prompt "
-          "(median)? A block's fingerprint is those "
-          "of its tokens behind each other. The blocks that are left are sorted by Hamming distance to the "
-          "anchor (the older of equals first) and cut into as many groups as fit the rest of the budget, "
-          "group i = [floor(i F / m), floor((i + 1) F / m)), and one of each stays. anchor=mean is the "
-          "majority over all blocks that are not protected, exactly half giving 0. decode=base: the lowest "
-          "of the bases' scores is evicted; representatives are evicted last (tenure=true). Part "
-          "of a page that the prompt does not fill counts as zeros.",
+          "(median)? A block's fingerprint is those of its tokens behind each other. The blocks that are "
+          "left are sorted by Hamming distance to the anchor (the older of equals first) and cut into as "
+          "many groups as fit the rest of the budget, group i = [floor(i F / m), floor((i + 1) F / m)), and "
+          "one of each stays. anchor=mean is the majority over all blocks that are not protected, exactly "
+          "half giving 0. decode=base: the lowest of the bases' scores is evicted; representatives are "
+          "evicted last (tenure=true). Part of a page that the prompt does not fill counts as zeros.",
       .departures =
           {{"paper: distances to one anchor give fewer buckets than representatives, and a bucket's bounds "
             "are not said",
@@ -345,71 +499,37 @@ PolicySpec spec() {
             "policy openvino"},
            {"vLLM port: top half of every head's tokens, evenly spaced places of the sorted list",
             "threshold=median,pick=ends"}},
-      .params = {{.name = "base",
-                  .type = ParamType::policy,
-                  .fallback = "h2o",
-                  .help = "what ranks tokens, head by head"},
-                 {.name = "share",
-                  .type = ParamType::real,
-                  .fallback = "0.25",
-                  .min = 0,
-                  .max = 1,
-                  .unit = "share of the budget",
-                  .help = "what goes to representatives"},
-                 {.name = "anchor",
-                  .type = ParamType::choice,
-                  .fallback = "random",
-                  .choices = {"random", "mean", "alternate", "zeros", "ones"},
-                  .help = "the fingerprint that distances are measured from"},
-                 granularity_param(),
-                 {.name = "bits",
-                  .type = ParamType::choice,
-                  .fallback = "query_head",
-                  .choices = {"query_head", "kv_head"},
-                  .help = "whose verdicts make the fingerprint"},
-                 {.name = "threshold",
-                  .type = ParamType::choice,
-                  .fallback = "budget",
-                  .choices = {"budget", "median"},
-                  .help =
-                      "at which budget a head's verdict is asked: the one there is, or half of the prompt"},
-                 {.name = "pick",
-                  .type = ParamType::choice,
-                  .fallback = "random",
-                  .choices = {"random", "first", "ends"},
-                  .help =
-                      "which of the sorted blocks stay: a random or the first one of each group, or evenly "
-                      "spaced ones with both ends"},
-                 {.name = "cluster",
-                  .type = ParamType::choice,
-                  .fallback = "anchor",
-                  .choices = {"anchor", "kmeans_keys", "kmeans_bits"},
-                  .help = "how blocks are grouped: by distance to the anchor, or by k-means on keys or on "
-                          "fingerprints (the member nearest to its centre stays)"},
-                 {.name = "decode",
-                  .type = ParamType::choice,
-                  .fallback = "base",
-                  .choices = {"base", "append"},
-                  .help = "whether generated tokens compete under the base's scores or are only appended"},
-                 {.name = "tenure",
-                  .type = ParamType::flag,
-                  .fallback = "true",
-                  .help = "representatives do not compete while decoding"}},
+      .params =
+          {policy_param("base", "h2o", "what ranks tokens, head by head"),
+           real_param("share", "0.25", {0, 1}, "what goes to representatives", "share of the budget"),
+           choice_param("anchor", "random", {"random", "mean", "alternate", "zeros", "ones"},
+                        "the fingerprint that distances are measured from"),
+           granularity_param(),
+           choice_param("bits", "query_head", {"query_head", "kv_head"},
+                        "whose verdicts make the fingerprint"),
+           choice_param("threshold", "budget", {"budget", "median"},
+                        "at which budget a head's verdict is asked: the one there is, or half of the prompt"),
+           choice_param("pick", "random", {"random", "first", "ends"},
+                        "which of the sorted blocks stay: a random or the first one of each group, or evenly "
+                        "spaced ones with both ends"),
+           choice_param("cluster", "anchor", {"anchor", "kmeans_keys", "kmeans_bits"},
+                        "how blocks are grouped: by distance to the anchor, or by k-means on keys or on "
+                        "fingerprints (the member nearest to its centre stays)"),
+           choice_param("decode", "base", {"base", "append"},
+                        "whether generated tokens compete under the base's scores or are only appended"),
+           flag_param("tenure", "true", "representatives do not compete while decoding")},
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true},  // with the default base
       .needs_of = needs_of,
       .randomised = true,
       .layer_unit = [](const Params&) { return true; },
-      .floor =
-          [](const Params& params) {
-            return params.part("base").floor() + 2 * (params.count("granularity") - 1);
-          },
-      .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
       .cost = cost_of,
       .check = check,
-      .make_eviction =
-          [](const Params& params, const CacheUnit& unit) {
-            return std::make_unique<KvCrush>(Settings(params), KeepRule::of(params), unit);
-          }};
+      .rule = EvictionRule{.floor =
+                               [](const Params& params) {
+                                 return params.part("base").floor() + 2 * (params.count("granularity") - 1);
+                               },
+                           .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
+                           .make = make}};
 }
 
 }  // namespace kvsim::policy::kvcrush

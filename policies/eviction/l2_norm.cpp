@@ -1,8 +1,8 @@
 // Keeps keys of small norm.
 #include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/euclidean_norm.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/euclidean_norm.hpp"
 
 namespace kvsim::policy::l2_norm {
 namespace {
@@ -18,7 +18,7 @@ class L2NormDecoder final : public ScoredDecoder, public Renewing {
 class L2Norm final : public ScoredEviction {
  public:
   L2Norm(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)), decodes_(params.flag("decode")) {}
+      : ScoredEviction(params, unit), decodes_(params.flag("decode")) {}
 
  private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
@@ -43,7 +43,6 @@ PolicySpec spec() {
   return {
       .name = "l2_norm",
       .aliases = {"knorm"},
-      .kind = Kind::eviction,
       .summary = "keeps the keys of smallest Euclidean norm",
       .paper =
           "Devoto, Zhao, Scardapane, Minervini, A Simple and Effective L2 Norm-Based Strategy for KV Cache "
@@ -57,9 +56,6 @@ PolicySpec spec() {
       .params = {sinks_param(0), window_param(0), granularity_param(), drop_param(), decode_param(),
                  phase_param(), tie_param()},
       .needs = {.keys = true},
-      .scored = true,
-      .floor = selection_floor,
-      .overshoot = selection_overshoot,
       .cost =
           [](const Params& params, const CostShape& shape) {
             return scored_cost(params, shape,
@@ -67,8 +63,7 @@ PolicySpec spec() {
                                 .prompt = over_keys(shape, shape.prompt, 2),
                                 .token = over_keys(shape, 1, 2)});
           },
-      .make_eviction = [](const Params& params,
-                          const CacheUnit& unit) { return std::make_unique<L2Norm>(params, unit); }};
+      .rule = EvictionRule{.scored = true, .make = made<L2Norm>}};
 }
 
 }  // namespace kvsim::policy::l2_norm

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::lagkv {
 namespace {
@@ -57,7 +57,7 @@ void rank_shares(std::span<double> scores) {
 class LagKv final : public ScoredEviction {
  public:
   LagKv(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
+      : ScoredEviction(params, unit),
         sinks_(params.count("sinks")),
         lag_(params.count("lag")),
         across_(params.flag("across")) {}
@@ -101,43 +101,27 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "lagkv",
-      .kind = Kind::eviction,
       .summary = "keeps, of every stretch of the prompt, what stands out against the stretch that follows",
       .paper =
           "Liang, Zhang, Li, Li, LagKV: Lag-Relative Information of the KV Cache Tells Which Tokens Are "
           "Important, arXiv 2025, https://arxiv.org/abs/2504.04704",
       .details =
           "Behind the sinks the prompt is cut into lags. Every channel of a lag's keys is scaled by the "
-          "least and the largest value it takes in the next lag; a token's spread is the standard "
-          "deviation over its scaled channels, and its score the softmax of that over the lag, averaged "
-          "with the same of its value. Scores are replaced by ranks within the lag, so that every lag "
-          "keeps the same share; the last whole lag and what follows it score 1. A prompt of less than "
-          "two lags behind the sinks keeps its newest, and so does a budget below the tokens that score 1, "
-          "the "
-          "sinks first (tie=newest: its oldest). Generated tokens are appended.",
+          "least and the largest value it takes in the next lag; a token's spread is the standard deviation "
+          "over its scaled channels, and its score the softmax of that over the lag, averaged with the same "
+          "of its value. Scores are replaced by ranks within the lag, so that every lag keeps the same "
+          "share; the last whole lag and what follows it score 1. A prompt of less than two lags behind the "
+          "sinks keeps its newest, and so does a budget below the tokens that score 1, the sinks first "
+          "(tie=newest: its oldest). Generated tokens are appended.",
       .departures = {{"kvpress: a channel without spread in the next lag makes scores that are not numbers",
                       "such a channel counts 0"}},
-      .params = {{.name = "lag",
-                  .type = ParamType::count,
-                  .fallback = "128",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help = "length of a stretch"},
-                 {.name = "across",
-                  .type = ParamType::flag,
-                  .fallback = "false",
-                  .help = "scores of different lags compete as they are, not by rank within their lag"},
-                 sinks_param(4),
-                 granularity_param(),
-                 ranked_tie_param()},
+      .params = {count_param("lag", "128", {1, 1 << 20}, "length of a stretch", "tokens"),
+                 flag_param("across", "false",
+                            "scores of different lags compete as they are, not by rank within their lag"),
+                 sinks_param(4), granularity_param(), ranked_tie_param()},
       .needs = {.keys = true, .values = true},
-      .scored = true,
-      .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<LagKv>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<LagKv>}};
 }
 
 }  // namespace kvsim::policy::lagkv

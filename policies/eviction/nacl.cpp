@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/gumbel.hpp"
-#include "policies/parts/highest.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/column_sums.hpp"
+#include "policies/parts/rows/gumbel.hpp"
+#include "policies/parts/rows/highest.hpp"
 
 namespace kvsim::policy::nacl {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 class Nacl final : public ScoredEviction {
  public:
   Nacl(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
+      : ScoredEviction(params, unit),
         random_(params.real("random")),
         key_(combine({unit.seed, key_of("nacl"), static_cast<std::uint64_t>(unit.layer),
                       static_cast<std::uint64_t>(unit.first_kv_head)})),
@@ -59,7 +59,6 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "nacl",
-      .kind = Kind::eviction,
       .summary =
           "keeps what the last prompt rows attend and a random sample of the rest; compresses the prompt "
           "once",
@@ -72,41 +71,21 @@ PolicySpec spec() {
           "averaged over the unit's query heads. Sinks and window stay, floor(random * B) tokens are drawn, "
           "the highest scores fill the rest. The draw is without replacement, with probability "
           "softmax(score), among the tokens that are not among the highest; it is a function of (seed, "
-          "layer, "
-          "head, position). Generated tokens are appended. random=0.35 is the authors' 0.07 of 0.20 of the "
-          "prompt.",
+          "layer, head, position). Generated tokens are appended. random=0.35 is the authors' 0.07 of 0.20 "
+          "of the prompt.",
       .departures =
           {{"authors' code: a proxy query sees later proxy tokens", "rows are causal"},
            {"authors' code: 256 sinks and int(0.01 P) - 256 recent tokens, which is negative for P < 25,600",
             "sinks=4 and no window, so that small budgets work; nacl.paddle has 256 sinks"},
            {"authors' code: indexes query heads by KV head", "mean over the heads that share a KV head"}},
-      .params = {{.name = "proxies",
-                  .type = ParamType::real,
-                  .fallback = "0.01",
-                  .min = 0,
-                  .max = 1,
-                  .unit = "share of the prompt",
-                  .help = "last rows whose attention is the score"},
-                 {.name = "random",
-                  .type = ParamType::real,
-                  .fallback = "0.35",
-                  .min = 0,
-                  .max = 1,
-                  .unit = "share of the budget",
-                  .help = "what goes to a random sample"},
-                 sinks_param(4),
-                 window_param(0),
-                 unit_param("lane"),
-                 ranked_tie_param()},
+      .params = {real_param("proxies", "0.01", {0, 1}, "last rows whose attention is the score",
+                            "share of the prompt"),
+                 real_param("random", "0.35", {0, 1}, "what goes to a random sample", "share of the budget"),
+                 sinks_param(4), window_param(0), unit_param("lane"), ranked_tie_param()},
       .needs = {.prompt_rows = RowNeed::all},
       .randomised = true,
-      .scored = true,
-      .layer_unit = unit_is_layer,
-      .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<Nacl>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<Nacl>}};
 }
 
 }  // namespace kvsim::policy::nacl

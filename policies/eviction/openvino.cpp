@@ -4,10 +4,10 @@
 #include <random>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/fingerprints.hpp"
-#include "policies/parts/representatives.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/index/fingerprints.hpp"
+#include "policies/parts/index/representatives.hpp"
+#include "policies/parts/rows/column_sums.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::openvino {
@@ -277,17 +277,6 @@ class OpenVino final : public Eviction {
   std::size_t length_ = 0;
 };
 
-ParamSpec size_param(const char* name, const char* fallback, double least, const char* unit,
-                     const char* help) {
-  return {.name = name,
-          .type = ParamType::count,
-          .fallback = fallback,
-          .min = least,
-          .max = 1 << 20,
-          .unit = unit,
-          .help = help};
-}
-
 /// Counts sums, and with norm_sum their counts, of the layer's tokens, which lie in order and need no
 /// positions. Every step pools a vector of attention ahead; when a block fills, blocks are compared, and with
 /// KVCrush a bit per token with the anchor.
@@ -312,7 +301,6 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "openvino",
-      .kind = Kind::eviction,
       .summary =
           "OpenVINO GenAI's cache eviction: whole blocks leave by accumulated attention, with its KVCrush",
       .paper =
@@ -337,34 +325,26 @@ PolicySpec spec() {
                      {"OpenVINO: prefill chunks are pooled one by one", "the prompt is one chunk"},
                      {"OpenVINO: KVCrush blocks come on top of the budget",
                       "the same, so compare at equal resting tokens; inside=true"}},
-      .params = {size_param("block", "32", 1, "tokens", "32 on CPU, 16 on GPU, 256 there with XAttention"),
-                 size_param("start", "1", 1, "blocks", "first blocks, never evicted"),
-                 size_param("recent", "4", 1, "blocks", "last full blocks, not evicted while among the last"),
-                 {.name = "aggregation",
-                  .type = ParamType::choice,
-                  .fallback = "norm_sum",
-                  .choices = {"norm_sum", "sum"},
-                  .help = "whether a token's attention is divided by the number of queries that saw it"},
-                 size_param("snapkv_window", "8", 0, "rows", "last prompt rows that count; 0: all of them"),
-                 size_param("pool_width", "7", 1, "tokens",
-                            "a token counts as the strongest of so many from it on"),
-                 size_param("kvcrush", "0", 0, "blocks", "representatives of the blocks that leave; 0: none"),
-                 {.name = "anchor",
-                  .type = ParamType::choice,
-                  .fallback = "random",
-                  .choices = {"random", "zeros", "ones", "mean", "alternate"},
-                  .help = "the fingerprint that distances are measured from"},
-                 {.name = "draws",
-                  .type = ParamType::choice,
-                  .fallback = "mt19937",
-                  .choices = {"mt19937", "counter"},
-                  .help =
-                      "random anchors: top bits of one generator that all layers share, as released, or each "
-                      "layer's own"},
-                 {.name = "inside",
-                  .type = ParamType::flag,
-                  .fallback = "false",
-                  .help = "KVCrush's blocks count towards the budget"}},
+      .params = {count_param("block", "32", {1, 1 << 20}, "32 on CPU, 16 on GPU, 256 there with XAttention",
+                             "tokens"),
+                 count_param("start", "1", {1, 1 << 20}, "first blocks, never evicted", "blocks"),
+                 count_param("recent", "4", {1, 1 << 20},
+                             "last full blocks, not evicted while among the last", "blocks"),
+                 choice_param("aggregation", "norm_sum", {"norm_sum", "sum"},
+                              "whether a token's attention is divided by the number of queries that saw it"),
+                 count_param("snapkv_window", "8", {0, 1 << 20},
+                             "last prompt rows that count; 0: all of them", "rows"),
+                 count_param("pool_width", "7", {1, 1 << 20},
+                             "a token counts as the strongest of so many from it on", "tokens"),
+                 count_param("kvcrush", "0", {0, 1 << 20},
+                             "representatives of the blocks that leave; 0: none", "blocks"),
+                 choice_param("anchor", "random", {"random", "zeros", "ones", "mean", "alternate"},
+                              "the fingerprint that distances are measured from"),
+                 choice_param(
+                     "draws", "mt19937", {"mt19937", "counter"},
+                     "random anchors: top bits of one generator that all layers share, as released, or each "
+                     "layer's own"),
+                 flag_param("inside", "false", "KVCrush's blocks count towards the budget")},
       .needs = {.prompt_rows = RowNeed::window, .decode_rows = true},
       .needs_of =
           [](const Params& params) {
@@ -373,13 +353,10 @@ PolicySpec spec() {
           },
       .randomised = true,
       .layer_unit = [](const Params&) { return true; },
-      .floor = [](const Params& params) { return Settings(params).floor(); },
-      .overshoot = [](const Params& params) { return Settings(params).overshoot(); },
       .cost = cost_of,
-      .make_eviction =
-          [](const Params& params, const CacheUnit& unit) {
-            return std::make_unique<OpenVino>(Settings(params), unit);
-          }};
+      .rule = EvictionRule{.floor = [](const Params& params) { return Settings(params).floor(); },
+                           .overshoot = [](const Params& params) { return Settings(params).overshoot(); },
+                           .make = made<OpenVino, Settings>}};
 }
 
 }  // namespace kvsim::policy::openvino

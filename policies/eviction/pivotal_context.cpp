@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/column_sums.hpp"
 
 namespace kvsim::policy::pivotal_context {
 namespace {
@@ -11,8 +11,7 @@ namespace {
 class PivotalContext final : public ScoredEviction {
  public:
   PivotalContext(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
-        selection_(KeepRule::of(params)),
+      : ScoredEviction(params, unit),
         rows_(LastRows::of_share(params.real("recent_rows"))),
         newest_(params.real("newest")),
         sums_(unit.n_query_heads(), rows_) {}
@@ -34,7 +33,7 @@ class PivotalContext final : public ScoredEviction {
 
   /// Protects the positions of the recent rows and the one before them, as far as the budget goes.
   Protection protection(std::size_t budget, std::size_t prompt) const override {
-    Protection out = selection_.protection;
+    Protection out = rule().protection;
     out.window = std::min(rows_.in(prompt) + 1, budget - std::min(budget, out.sinks));
     return out;
   }
@@ -42,7 +41,6 @@ class PivotalContext final : public ScoredEviction {
  private:
   std::vector<double> score(const Prompt& /*prompt*/) override { return sums_.mean(); }
 
-  KeepRule selection_;
   LastRows rows_;
   double newest_;
   ColumnSums sums_;
@@ -58,25 +56,19 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "pivotal_context",
-      .kind = Kind::eviction,
       .summary =
           "keeps the recent fifth of the prompt and what it attends, newer rows counting more; one set per "
           "layer",
       .paper =
           "Yang, Han, Gao, Hu, Zhang, Zhao, PyramidInfer: Pyramid KV Cache Compression for High-throughput "
-          "LLM "
-          "Inference, Findings of ACL 2024, https://arxiv.org/abs/2405.12532",
+          "LLM Inference, Findings of ACL 2024, https://arxiv.org/abs/2405.12532",
       .details =
-          "Score: attention from the last n = floor(recent_rows * P) prompt rows, row k of them weighing "
-          "1 + (newest - 1) k / (n - 1), averaged over all query heads of the layer. Sinks stay, and the "
-          "last "
-          "n + 1 positions as far as the budget goes; the highest scores fill the rest. This is "
-          "PyramidInfer's "
+          "Score: attention from the last n = floor(recent_rows * P) prompt rows, row k of them weighing 1 + "
+          "(newest - 1) k / (n - 1), averaged over all query heads of the layer. Sinks stay, and the last n "
+          "+ 1 positions as far as the budget goes; the highest scores fill the rest. This is PyramidInfer's "
           "eviction alone: how budgets fall with depth is an allocation. In the original a dropped token is "
-          "not "
-          "computed "
-          "by deeper layers either; a recorded run has computed it, so replay shows deeper layers what they "
-          "would not have seen. Generated tokens are appended.",
+          "not computed by deeper layers either; a recorded run has computed it, so replay shows deeper "
+          "layers what they would not have seen. Generated tokens are appended.",
       .departures = {{"authors' code: dropped tokens leave the hidden states of deeper layers",
                       "each layer chooses from the whole prompt, by the full run's attention"},
                      {"authors' code: a layer keeps a share of what is before the recent part, all of it up "
@@ -84,30 +76,14 @@ PolicySpec spec() {
                       "a budget, which the recent part may use up"},
                      {"authors' code: generated tokens are pruned by shares too, the prompt no more",
                       "generated tokens are appended"}},
-      .params = {{.name = "recent_rows",
-                  .type = ParamType::real,
-                  .fallback = "0.2",
-                  .min = 0,
-                  .max = 1,
-                  .unit = "share of the prompt",
-                  .help = "last rows that rank, whose own positions stay"},
-                 {.name = "newest",
-                  .type = ParamType::real,
-                  .fallback = "1.2",
-                  .min = 0,
-                  .max = 1000,
-                  .help = "weight of the newest row, the oldest of them weighing 1"},
-                 sinks_param(4),
-                 unit_param("layer"),
-                 ranked_tie_param()},
+      .params = {real_param("recent_rows", "0.2", {0, 1}, "last rows that rank, whose own positions stay",
+                            "share of the prompt"),
+                 real_param("newest", "1.2", {0, 1000},
+                            "weight of the newest row, the oldest of them weighing 1"),
+                 sinks_param(4), unit_param("layer"), ranked_tie_param()},
       .needs = {.prompt_rows = RowNeed::all},
-      .scored = true,
-      .layer_unit = unit_is_layer,
-      .floor = selection_floor,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<PivotalContext>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<PivotalContext>}};
 }
 
 }  // namespace kvsim::policy::pivotal_context

@@ -5,10 +5,10 @@
 
 #include "policies/api/renewing.hpp"
 #include "policies/api/slots.hpp"
-#include "policies/parts/accumulated_attention.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/fake_quantisation.hpp"
-#include "policies/parts/highest.hpp"
+#include "policies/parts/codes/fake_quantisation.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/accumulated_attention.hpp"
+#include "policies/parts/rows/highest.hpp"
 
 namespace kvsim::policy::q_hitter {
 namespace {
@@ -73,24 +73,16 @@ struct Rule {
   }
 };
 
-class QHitterDecoder final : public ScoredDecoder, public Renewing {
+class QHitterDecoder final : public SparingDecoder, public Renewing {
  public:
   QHitterDecoder(const Rule& rule, std::size_t n_reserved, const KeepRule& selection, Tokens tokens)
-      : ScoredDecoder(selection, rule.scores(tokens)),
+      : SparingDecoder(selection, rule.scores(tokens)),
         rule_(rule),
         n_reserved_(n_reserved),
         tokens_(std::move(tokens)) {}
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
-    if (!arrival.full) return;
-    std::vector<char> taken(arrival.slots.size());
-    std::size_t free = 0;
-    for (std::size_t slot = 0; slot < taken.size(); ++slot) {
-      taken[slot] = is_protected(arrival, arrival.slots[slot]);
-      free += taken[slot] ? 0 : 1;
-    }
-    const std::size_t spared = std::min(n_reserved_, free - std::min<std::size_t>(free, 1));
-    evict_sparing(arrival, highest(tokens_.attention, taken, spared, arrival.slots), victims);
+    if (arrival.full) evict_sparing(tokens_.attention, n_reserved_, arrival, victims);
   }
 
   void observe(const Step& step) override {
@@ -130,9 +122,7 @@ class QHitterDecoder final : public ScoredDecoder, public Renewing {
 class QHitter final : public ScoredEviction {
  public:
   QHitter(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
-        selection_(KeepRule::of(params)),
-        recent_(params.real("recent")),
+      : ScoredEviction(params, unit, params.real("recent")),
         rule_{params.real("lambda"), params.real("reserved"), params.count("bits"), feedback_of(params)},
         sums_(unit.n_query_heads(), kAllRows) {}
 
@@ -140,9 +130,6 @@ class QHitter final : public ScoredEviction {
   void observe(const PromptRows& rows) override { sums_.add(rows); }
   std::size_t rows_beside_columns() const override { return 0; }
   void observe_columns(const PromptColumns& columns) override { sums_.take(columns.query_head, columns.sum); }
-  Protection protection(std::size_t budget, std::size_t /*prompt*/) const override {
-    return with_recent(selection_, recent_, budget);
-  }
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
     Tokens tokens{at_positions(tokens_.attention, slots), at_positions(tokens_.key_error, slots),
                   at_positions(tokens_.value_error, slots)};
@@ -165,8 +152,6 @@ class QHitter final : public ScoredEviction {
     reserve_highest(tokens_.attention, rule_.n_reserved(budget), budget, stays);
   }
 
-  KeepRule selection_;
-  double recent_;
   Rule rule_;
   ColumnSums sums_;
   Tokens tokens_;  // per prompt position
@@ -190,22 +175,18 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "q_hitter",
-      .kind = Kind::eviction,
       .summary = "keeps heavy hitters that lose little by quantisation, and recent tokens",
       .paper =
           "Zhang, Liu, Chen, Kailkhura, Chen, Wang, Q-Hitter: A Better Token Oracle for Efficient LLM "
-          "Inference "
-          "via Sparse-Quantized KV Cache, MLSys 2024, https://github.com/VITA-Group/Q-Hitter",
+          "Inference via Sparse-Quantized KV Cache, MLSys 2024, https://github.com/VITA-Group/Q-Hitter",
       .details =
           "Score: lambda * accumulated attention + (1 - lambda) * friendliness, friendliness being 1 minus "
-          "the "
-          "mean of two errors: the distance of the token's key, and of its value, to its `bits`-bit self. "
-          "Attention and errors are scaled to [0, 1] between the least and the largest of what competes. The "
-          "last floor(recent * B) positions stay, then the floor(reserved * B) with the most attention "
-          "alone, "
-          "the score ranks the rest. Shares are the code's 0.05, 0.07 and 0.08 of 0.20 of the prompt. "
-          "Attention itself is that of exact keys and values: nothing is quantised here. lambda=1 is "
-          "h2o(recent=0.25).",
+          "the mean of two errors: the distance of the token's key, and of its value, to its `bits`-bit "
+          "self. Attention and errors are scaled to [0, 1] between the least and the largest of what "
+          "competes. The last floor(recent * B) positions stay, then the floor(reserved * B) with the most "
+          "attention alone, the score ranks the rest. Shares are the code's 0.05, 0.07 and 0.08 of 0.20 of "
+          "the prompt. Attention itself is that of exact keys and values: nothing is quantised here. "
+          "lambda=1 is h2o(recent=0.25).",
       .departures =
           {{"authors' code: attention and errors are scaled over all heads of the layer",
             "over what competes for the KV head's budget"},
@@ -215,39 +196,15 @@ PolicySpec spec() {
             "attention of the recorded run"},
            {"authors' code: lambda 1 unless told, its Q-Hitter script 0.5", "lambda=0.5"},
            {"authors' code: attends B + 1, then drops one", "drops before attending; phase=post"}},
-      .params = {{.name = "lambda",
-                  .type = ParamType::real,
-                  .fallback = "0.5",
-                  .min = 0,
-                  .max = 1,
-                  .help = "weight of attention; the rest is how well the token can be quantised"},
-                 {.name = "reserved",
-                  .type = ParamType::real,
-                  .fallback = "0.35",
-                  .min = 0,
-                  .max = 1,
-                  .unit = "share of the budget",
-                  .help = "what goes to the most attention alone"},
-                 {.name = "bits",
-                  .type = ParamType::count,
-                  .fallback = "4",
-                  .min = 1,
-                  .max = 16,
-                  .unit = "bits",
-                  .help = "of the quantisation whose errors count"},
-                 recent_param("0.25"),
-                 feedback_param(),
-                 phase_param(),
-                 prompt_param(),
-                 tie_param()},
+      .params = {real_param("lambda", "0.5", {0, 1},
+                            "weight of attention; the rest is how well the token can be quantised"),
+                 real_param("reserved", "0.35", {0, 1}, "what goes to the most attention alone",
+                            "share of the budget"),
+                 count_param("bits", "4", {1, 16}, "of the quantisation whose errors count", "bits"),
+                 recent_param("0.25"), feedback_param(), phase_param(), prompt_param(), tie_param()},
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true, .keys = true, .values = true},
-      .scored = true,
-      .floor = selection_floor,
-      .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<QHitter>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<QHitter>}};
 }
 
 }  // namespace kvsim::policy::q_hitter

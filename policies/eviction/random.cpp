@@ -1,6 +1,6 @@
 // Keeps a random sample: the baseline for choosing without information.
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::random {
@@ -42,7 +42,7 @@ class RandomDecoder final : public ScoredDecoder {
 class Random final : public ScoredEviction {
  public:
   Random(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)), draws_(unit), redraw_(params.flag("redraw")) {}
+      : ScoredEviction(params, unit), draws_(unit), redraw_(params.flag("redraw")) {}
 
  private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
@@ -60,11 +60,19 @@ class Random final : public ScoredEviction {
   bool redraw_;
 };
 
+/// A priority follows from seed and position: it is not stored, and drawing it again takes a few operations.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Sets sets = sets_of(params, shape);
+  Cost out = scored_cost(params, shape, {.state = 0, .slot = {.ops = 10 * sets.count}});
+  out.metadata = sets.per_slot(kPositionBytes);
+  out.step_slot.bytes = sets.count * kPositionBytes;
+  return out;
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {.name = "random",
-          .kind = Kind::eviction,
           .summary = "keeps a uniform random sample",
           .details =
               "Every position draws one priority from (seed, layer, head, position) and the highest stay: "
@@ -72,30 +80,12 @@ PolicySpec spec() {
               "replacement, and larger budgets hold supersets. redraw=true draws again for every resident "
               "at every step: then old tokens thin out geometrically.",
           .departures = {{"cold-compress draws again at every step", "one draw per position; redraw=true"}},
-          .params = {sinks_param(0),
-                     window_param(0),
-                     {.name = "redraw",
-                      .type = ParamType::flag,
-                      .fallback = "false",
-                      .help = "draw a new priority for every resident at every step"},
-                     unit_param("lane"),
-                     granularity_param()},
+          .params = {sinks_param(0), window_param(0),
+                     flag_param("redraw", "false", "draw a new priority for every resident at every step"),
+                     unit_param("lane"), granularity_param()},
           .randomised = true,
-          .scored = true,
-          .layer_unit = unit_is_layer,
-          .floor = selection_floor,
-          // A priority follows from seed and position: it is not stored, and drawing it again takes a few
-          // operations.
-          .cost =
-              [](const Params& params, const CostShape& shape) {
-                const Sets sets = sets_of(params, shape);
-                Cost out = scored_cost(params, shape, {.state = 0, .slot = {.ops = 10 * sets.count}});
-                out.metadata = sets.per_slot(kPositionBytes);
-                out.step_slot.bytes = sets.count * kPositionBytes;
-                return out;
-              },
-          .make_eviction = [](const Params& params,
-                              const CacheUnit& unit) { return std::make_unique<Random>(params, unit); }};
+          .cost = cost_of,
+          .rule = EvictionRule{.scored = true, .make = made<Random>}};
 }
 
 }  // namespace kvsim::policy::random

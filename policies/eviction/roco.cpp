@@ -4,9 +4,9 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/highest.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/column_sums.hpp"
+#include "policies/parts/rows/highest.hpp"
 
 namespace kvsim::policy::roco {
 namespace {
@@ -32,27 +32,19 @@ struct Moments {
   }
 };
 
-class RocoDecoder final : public ScoredDecoder {
+class RocoDecoder final : public SparingDecoder {
  public:
   /// `spared`: how many of the tokens that vary most are spared from eviction.
   RocoDecoder(const CacheUnit& unit, Feedback feedback, std::size_t spared, const KeepRule& selection,
               Moments moments)
-      : ScoredDecoder(selection, moments.means()),
+      : SparingDecoder(selection, moments.means()),
         unit_(unit),
         feedback_(feedback),
         spared_(spared),
         moments_(std::move(moments)) {}
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
-    if (!arrival.full) return;
-    std::vector<char> taken(arrival.slots.size());
-    std::size_t free = 0;
-    for (std::size_t slot = 0; slot < taken.size(); ++slot) {
-      taken[slot] = is_protected(arrival, arrival.slots[slot]);
-      free += taken[slot] ? 0 : 1;
-    }
-    const std::size_t spared = std::min(spared_, free - std::min<std::size_t>(free, 1));
-    evict_sparing(arrival, highest(moments_.deviations(), taken, spared, arrival.slots), victims);
+    if (arrival.full) evict_sparing(moments_.deviations(), spared_, arrival, victims);
   }
 
   void observe(const Step& step) override {
@@ -92,8 +84,7 @@ class RocoDecoder final : public ScoredDecoder {
 class Roco final : public ScoredEviction {
  public:
   Roco(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
-        selection_(KeepRule::of(params)),
+      : ScoredEviction(params, unit),
         spread_(params.real("spread")),
         feedback_(feedback_of(params)),
         sums_(unit.n_query_heads(), kAllRows),
@@ -118,7 +109,7 @@ class Roco final : public ScoredEviction {
 
  private:
   std::size_t spared(std::size_t budget) const {
-    const auto [sinks, window] = selection_.protection;
+    const auto [sinks, window] = rule().protection;
     return static_cast<std::size_t>(spread_ * static_cast<double>(budget - std::min(budget, sinks + window)));
   }
 
@@ -133,7 +124,6 @@ class Roco final : public ScoredEviction {
     reserve_highest(moments_.deviations(), spared(budget), budget, stays);
   }
 
-  KeepRule selection_;
   double spread_;
   Feedback feedback_;
   ColumnSums sums_, squares_;
@@ -159,7 +149,6 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "roco",
-      .kind = Kind::eviction,
       .summary = "drops what has the lowest mean attention among tokens whose attention varies little",
       .paper =
           "Ren, Zhu, On the Efficacy of Eviction Policy for Key-Value Constrained Generative Language Model "
@@ -171,8 +160,7 @@ PolicySpec spec() {
           "the rest leaves. spread=0 is h2o(recent=0,normalise=mean) with the same sinks and window.",
       .departures =
           {{"EasyKV: one share counts the last tokens and those that vary most together, 0.1 for prompts, "
-            "0.3 "
-            "while decoding",
+            "0.3 while decoding",
             "spread counts beyond sinks and window"},
            {"EasyKV: attention is averaged over the group before it is squared",
             "squares are averaged over the group too: the deviation over rows and heads"},
@@ -181,29 +169,14 @@ PolicySpec spec() {
             "the prompt is ranked when it ends, or streamed by single tokens with prompt=stream; both are "
             "managed while decoding"},
            {"EasyKV: the variance may be negative, the deviation then not a number", "at least 0"}},
-      .params = {{.name = "spread",
-                  .type = ParamType::real,
-                  .fallback = "0.3",
-                  .min = 0,
-                  .max = 1,
-                  .unit = "share of the budget",
-                  .help = "what goes to positions that vary most, of the budget beyond sinks and window"},
-                 sinks_param(4),
-                 window_param(10),
-                 feedback_param(),
-                 unit_param("lane"),
-                 phase_param(),
-                 prompt_param(),
-                 tie_param()},
+      .params = {real_param("spread", "0.3", {0, 1},
+                            "what goes to positions that vary most, of the budget beyond sinks and window",
+                            "share of the budget"),
+                 sinks_param(4), window_param(10), feedback_param(), unit_param("lane"), phase_param(),
+                 prompt_param(), tie_param()},
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true},
-      .scored = true,
-      .layer_unit = unit_is_layer,
-      .floor = selection_floor,
-      .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<Roco>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<Roco>}};
 }
 
 }  // namespace kvsim::policy::roco

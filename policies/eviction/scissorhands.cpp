@@ -4,12 +4,44 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/mean_rows.hpp"
-#include "policies/parts/window_score.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/window_score.hpp"
 
 namespace kvsim::policy::scissorhands {
 namespace {
+
+/// The last prompt rows, averaged over a unit's query heads: rows * prompt floats.
+class MeanRows {
+ public:
+  MeanRows(int n_query_heads, std::size_t rows)
+      : weight_(1 / static_cast<float>(n_query_heads)), rows_(rows) {}
+
+  void add(const PromptRows& block) {
+    if (mean_.empty()) {
+      length_ = block.prompt_length;
+      mean_.resize(std::min(rows_, length_) * length_);
+    }
+    const std::size_t first = query(0);
+    for (std::size_t i = 0; i < block.p.rows; ++i) {
+      const std::size_t position = block.first_query + i;
+      if (position < first) continue;
+      float* const mean = mean_.data() + (position - first) * length_;
+      for (std::size_t j = 0; j < block.p.cols; ++j) mean[j] += weight_ * block.p(i, j);
+    }
+  }
+
+  /// Number of rows held: the last min(rows, prompt).
+  std::size_t size() const { return length_ == 0 ? 0 : mean_.size() / length_; }
+  /// Position of the query of row i.
+  std::size_t query(std::size_t i) const { return length_ - size() + i; }
+  /// Row i, [prompt].
+  std::span<const float> row(std::size_t i) const { return std::span(mean_).subspan(i * length_, length_); }
+
+ private:
+  float weight_;
+  std::size_t rows_, length_ = 0;
+  std::vector<float> mean_;
+};
 
 /// What is counted for a token: the queries that attended it little, or much, or much as a share of all that
 /// saw it.
@@ -151,7 +183,7 @@ class ScissorhandsDecoder final : public ScoredDecoder {
 class Scissorhands final : public ScoredEviction {
  public:
   Scissorhands(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
+      : ScoredEviction(params, unit),
         settings_(settings_of(params)),
         prompt_(prompt_rule(params)),
         rows_(unit.n_query_heads(), settings_.history),
@@ -267,24 +299,20 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "scissorhands",
-      .kind = Kind::eviction,
       .summary = "drops half of the cache at once: those that the last queries found least pivotal",
       .paper =
           "Liu, Desai, Liao, Wang, Xie, Xu, Kyrillidis, Shrivastava, Scissorhands: Exploiting the "
-          "Persistence "
-          "of Importance Hypothesis for LLM KV Cache Compression at Test Time, NeurIPS 2023, "
+          "Persistence of Importance Hypothesis for LLM KV Cache Compression at Test Time, NeurIPS 2023, "
           "https://arxiv.org/abs/2305.17118",
       .details =
           "A query finds a token pivotal if its attention, averaged over the unit's query heads, is at least "
           "the average 1/t. When the cache is full, the floor(drop * B) tokens leave that most of the last "
           "`history` queries did not find pivotal; the last `window` positions stay. count=pivotal drops "
           "those that fewest found pivotal, count=share those that the smallest share of the queries that "
-          "saw "
-          "them did: the three agree when all tokens were seen equally often.",
+          "saw them did: the three agree when all tokens were seen equally often.",
       .departures =
           {{"paper: the pseudo-code counts attention above 1/t under a comment that speaks of low scores, "
-            "and "
-            "its slices contradict the text",
+            "and its slices contradict the text",
             "low attention is counted and the most counted leave; count=pivotal is the other reading"},
            {"paper: nothing on grouped queries",
             "the mean over the heads that share a KV head, as cold-compress"},
@@ -293,58 +321,28 @@ PolicySpec spec() {
             "rule like SnapKV's",
             "scissorhands.cold_compress"},
            {"cold-compress: a free slot counts like a token that was never pivotal and loses the tie, so "
-            "that "
-            "the cache does not fill",
+            "that the cache does not fill",
             "free slots are filled first; quirk_fill_tie=true"},
            {"KVCache-Factory: a decayed sum of attention", "not this policy"}},
-      .params = {{.name = "history",
-                  .type = ParamType::count,
-                  .fallback = "400",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "queries",
-                  .help = "how many of the last queries are counted"},
-                 {.name = "count",
-                  .type = ParamType::choice,
-                  .fallback = "low",
-                  .choices = {"low", "pivotal", "share"},
-                  .help =
-                      "what is counted of a token: queries with low attention, with pivotal attention, or "
-                      "the latter as a share of those that saw it"},
-                 {.name = "threshold",
-                  .type = ParamType::choice,
-                  .fallback = "position",
-                  .choices = {"position", "held"},
-                  .help =
-                      "pivotal attention is at least the average over all keys so far, or over those held"},
-                 sinks_param(0),
-                 window_param(10),
-                 drop_param("0.5"),
-                 feedback_param(),
-                 unit_param("lane"),
-                 phase_param(),
-                 {.name = "prompt",
-                  .type = ParamType::choice,
-                  .fallback = "stream",
-                  .choices = {"stream", "rank", "compress"},
-                  .help = "the prompt passes through the cache, is ranked by its last rows, or is cut by the "
-                          "pooled attention of its last 16 rows and then counts as one query"},
-                 {.name = "quirk_fill_tie",
-                  .type = ParamType::flag,
-                  .fallback = "false",
-                  .help = "a token is evicted for every arriving one while an unprotected score is 0 or "
-                          "less, free slots "
-                          "or not"},
-                 tie_param()},
+      .params =
+          {count_param("history", "400", {1, 1 << 20}, "how many of the last queries are counted", "queries"),
+           choice_param("count", "low", {"low", "pivotal", "share"},
+                        "what is counted of a token: queries with low attention, with pivotal attention, or "
+                        "the latter as a share of those that saw it"),
+           choice_param("threshold", "position", {"position", "held"},
+                        "pivotal attention is at least the average over all keys so far, or over those held"),
+           sinks_param(0), window_param(10), drop_param("0.5"), feedback_param(), unit_param("lane"),
+           phase_param(),
+           choice_param("prompt", "stream", {"stream", "rank", "compress"},
+                        "the prompt passes through the cache, is ranked by its last rows, or is cut by the "
+                        "pooled attention of its last 16 rows and then counts as one query"),
+           flag_param("quirk_fill_tie", "false",
+                      "a token is evicted for every arriving one while an unprotected score is 0 or less, "
+                      "free slots or not"),
+           tie_param()},
       .needs_of = needs_of,
-      .scored = true,
-      .layer_unit = unit_is_layer,
-      .floor = selection_floor,
-      .overshoot = selection_overshoot,
       .cost = cost_of,
-      .make_eviction = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<Scissorhands>(params, unit);
-      }};
+      .rule = EvictionRule{.scored = true, .make = made<Scissorhands>}};
 }
 
 }  // namespace kvsim::policy::scissorhands

@@ -1,7 +1,7 @@
 // Ranks by the attention from the end of the prompt, smoothed along positions.
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/window_score.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/window_score.hpp"
 
 namespace kvsim::policy::snapkv {
 namespace {
@@ -9,7 +9,7 @@ namespace {
 class SnapKv final : public ScoredEviction {
  public:
   SnapKv(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
+      : ScoredEviction(params, unit),
         window_(params.count("window")),
         pooling_(Pooling::parse(params.word("pool"))),
         group_(group_of(params)),
@@ -35,7 +35,6 @@ class SnapKv final : public ScoredEviction {
 PolicySpec spec() {
   return {
       .name = "snapkv",
-      .kind = Kind::eviction,
       .summary =
           "keeps what the last prompt rows attend, smoothed over neighbours; compresses the prompt once",
       .paper =
@@ -53,27 +52,17 @@ PolicySpec spec() {
                       "the authors' 32; snapkv.kvpress, snapkv.factory"},
                      {"cold-compress: no zero padding, four sinks", "snapkv.cold_compress"}},
       .params = {window_param(32, 1),
-                 {.name = "pool",
-                  .type = ParamType::pool,
-                  .fallback = "avg:5",
-                  .help =
-                      "smoothing along positions; nopad: zeros beyond the ends do not count in the average"},
-                 group_param(),
-                 unit_param("lane"),
-                 sinks_param(0),
-                 granularity_param(),
-                 ranked_tie_param()},
+                 pool_param(
+                     "pool", "avg:5",
+                     "smoothing along positions; nopad: zeros beyond the ends do not count in the average"),
+                 group_param(), unit_param("lane"), sinks_param(0), granularity_param(), ranked_tie_param()},
       .needs = {.prompt_rows = RowNeed::window},
-      .scored = true,
-      .layer_unit = unit_is_layer,
-      .floor = selection_floor,
       .cost =
           [](const Params& params, const CostShape& shape) {
             return scored_cost(params, shape,
                                window_scoring(shape, params.count("window"), params.word("pool")));
           },
-      .make_eviction = [](const Params& params,
-                          const CacheUnit& unit) { return std::make_unique<SnapKv>(params, unit); }};
+      .rule = EvictionRule{.scored = true, .make = made<SnapKv>}};
 }
 
 }  // namespace kvsim::policy::snapkv

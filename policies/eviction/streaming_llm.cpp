@@ -1,17 +1,13 @@
 // Keeps attention sinks and a sliding window.
-#include <algorithm>
-
 #include "policies/api/score_policy.hpp"
-#include "policies/api/spec.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/recency.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/recency.hpp"
 
 namespace kvsim::policy::streaming_llm {
 
 PolicySpec spec() {
   return {
       .name = "streaming_llm",
-      .kind = Kind::eviction,
       .summary = "keeps the first tokens (attention sinks) and the newest ones",
       .paper =
           "Xiao, Tian, Chen, Han, Lewis, Efficient Streaming Language Models with Attention Sinks, ICLR "
@@ -25,31 +21,19 @@ PolicySpec spec() {
             "paper does with --positions cache-step"},
            {"KVCache-Factory: a long prefix and the last w tokens", "streaming_llm.factory"}},
       .params = {sinks_param(4),
-                 {.name = "window",
-                  .type = ParamType::count,
-                  .fallback = "0",
-                  .min = 0,
-                  .max = 1 << 30,
-                  .unit = "tokens",
-                  .help =
-                      "how many of the newest stay, the rest of the budget going to the first; 0: all that "
-                      "the sinks leave"},
+                 count_param(
+                     "window", "0", {0, 1 << 30},
+                     "how many of the newest stay, the rest of the budget going to the first; 0: all that "
+                     "the sinks leave",
+                     "tokens"),
                  decode_param()},
-      .floor =
-          [](const Params& params) {
-            return params.count("sinks") + std::max<std::size_t>(params.count("window"), 1);
-          },
       .cost =
           [](const Params& params, const CostShape& shape) {
             Cost out = recency_cost(shape);
             out.appends = !params.flag("decode");
             return out;
           },
-      .make_eviction =
-          [](const Params& params, const CacheUnit&) {
-            return std::make_unique<Recency>(params.count("sinks"), params.count("window"),
-                                             params.flag("decode"));
-          }};
+      .rule = EvictionRule{.make = made<Recency>}};
 }
 
 }  // namespace kvsim::policy::streaming_llm

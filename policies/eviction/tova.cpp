@@ -1,7 +1,7 @@
 // Evicts the token that the last query attends least.
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/column_sums.hpp"
 
 namespace kvsim::policy::tova {
 namespace {
@@ -20,9 +20,7 @@ class TovaDecoder final : public ScoredDecoder {
 class Tova final : public ScoredEviction {
  public:
   Tova(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
-        decodes_(params.flag("decode")),
-        last_row_(unit.n_query_heads(), 1) {}
+      : ScoredEviction(params, unit), decodes_(params.flag("decode")), last_row_(unit.n_query_heads(), 1) {}
 
   std::size_t prompt_rows() const override { return 1; }
   void observe(const PromptRows& rows) override { last_row_.add(rows); }
@@ -53,7 +51,6 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 
 PolicySpec spec() {
   return {.name = "tova",
-          .kind = Kind::eviction,
           .summary = "drops what the last query attended least, one set per layer",
           .paper =
               "Oren, Hassid, Yarden, Adi, Schwartz, Transformers are Multi-State RNNs, EMNLP 2024, "
@@ -68,15 +65,9 @@ PolicySpec spec() {
           .params = {unit_param("layer"), sinks_param(0), window_param(0), granularity_param(),
                      decode_param(), phase_param(), prompt_param(), tie_param()},
           .needs = {.prompt_rows = RowNeed::window, .decode_rows = true},
-          .scored = true,
-          .layer_unit = unit_is_layer,
-          .floor = selection_floor,
-          .overshoot = selection_overshoot,
           .cost = cost_of,
           .check = check_decode,
-          .make_eviction = [](const Params& params, const CacheUnit& unit) {
-            return std::make_unique<Tova>(params, unit);
-          }};
+          .rule = EvictionRule{.scored = true, .make = made<Tova>}};
 }
 
 }  // namespace kvsim::policy::tova

@@ -5,7 +5,7 @@
 #include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::vatp {
 namespace {
@@ -53,9 +53,7 @@ class VatpDecoder final : public ScoredDecoder, public Renewing {
 class Vatp final : public ScoredEviction {
  public:
   Vatp(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(unit, KeepRule::of(params)),
-        selection_(KeepRule::of(params)),
-        base_(params.part("base").make_eviction(unit)) {}
+      : ScoredEviction(params, unit), base_(params.part("base").make_eviction(unit)) {}
 
   std::size_t prompt_rows() const override { return base_->prompt_rows(); }
   void observe(const PromptRows& rows) override { base_->observe(rows); }
@@ -65,9 +63,8 @@ class Vatp final : public ScoredEviction {
   /// Protects what the base protects, and the sinks; where the budget does not hold both, the window is
   /// shorter.
   Protection protection(std::size_t budget, std::size_t prompt) const override {
-    Protection out = selection_.protection;
-    const std::size_t most =
-        budget - std::min(budget, selection_.floor() - std::max<std::size_t>(out.window, 1));
+    Protection out = rule().protection;
+    const std::size_t most = budget - std::min(budget, rule().floor() - std::max<std::size_t>(out.window, 1));
     out.window = std::min(base_->protection(budget, prompt).window, most);
     return out;
   }
@@ -95,7 +92,6 @@ class Vatp final : public ScoredEviction {
     return out;
   }
 
-  KeepRule selection_;
   std::unique_ptr<Eviction> base_;
   std::vector<double> norms_;  // per prompt position
 };
@@ -121,38 +117,29 @@ Cost cost_of(const Params& params, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "vatp",
-      .kind = Kind::eviction,
       .summary =
           "keeps what a base policy ranks highest when its score is multiplied by the size of the value",
       .paper =
           "Guo, Kamigaito, Watanabe, Attention Score is not All You Need for Token Importance Indicator in "
-          "KV "
-          "Cache Reduction: Value Also Matters, EMNLP 2024, https://arxiv.org/abs/2406.12335",
+          "KV Cache Reduction: Value Also Matters, EMNLP 2024, https://arxiv.org/abs/2406.12335",
       .details =
           "Score: the base's times the L1 norm of the token's value, per KV head, in the prompt and while "
           "decoding. The first tokens, which collect attention but have tiny values, are pinned; the base's "
           "own protection, phase and ties hold, and what else it keeps of the prompt. Meant for bases whose "
-          "scores are attention and thus not "
-          "negative.",
+          "scores are attention and thus not negative.",
       .departures = {{"authors' code: multiplies each step's attention before adding it up",
                       "multiplies the sum: the same, since a value does not change"},
                      {"authors' code: multi-head attention only", "the norm of the KV head's value"},
                      {"authors' code: sinks get the largest number there is when the prompt ends, the budget "
                       "for heavy hitters paying for them",
                       "sinks are protected and count inside the budget, before the base's window"}},
-      .params = {{.name = "base",
-                  .type = ParamType::policy,
-                  .fallback = "h2o",
-                  .help = "whose score is multiplied"},
-                 sinks_param(20)},
+      .params = {policy_param("base", "h2o", "whose score is multiplied"), sinks_param(20)},
       .needs = {.prompt_rows = RowNeed::all, .decode_rows = true, .values = true},
       .needs_of = needs_of,
-      .scored = true,
-      .floor = selection_floor,
-      .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
       .cost = cost_of,
-      .make_eviction = [](const Params& params,
-                          const CacheUnit& unit) { return std::make_unique<Vatp>(params, unit); }};
+      .rule = EvictionRule{.scored = true,
+                           .overshoot = [](const Params& params) { return params.part("base").overshoot(); },
+                           .make = made<Vatp>}};
 }
 
 }  // namespace kvsim::policy::vatp

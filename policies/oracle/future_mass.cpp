@@ -1,7 +1,7 @@
 // Greedy eviction that knows the future.
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/future_greedy.hpp"
-#include "policies/parts/planned_oracle.hpp"
+#include "policies/parts/oracles/future_greedy.hpp"
+#include "policies/parts/oracles/planned_oracle.hpp"
 
 namespace kvsim::policy::future_mass {
 namespace {
@@ -21,20 +21,15 @@ class FutureMass final : public PlannedOracle {
 PolicySpec spec() {
   return {
       .name = "future_mass",
-      .kind = Kind::eviction,
       .summary = "drops what is attended least from now on; greedy, not optimal",
       .details =
           "A token that finds the cache full takes the place of the one with the least attention still to "
           "come, summed over the next `horizon` steps and averaged over the unit's query heads; of equals "
           "the oldest leaves. At cut prompt the last prompt row, which is asked again, is the first step. "
-          "What "
-          "heavy-hitter policies try to guess. It is not the best permanent eviction: it may hold a slot for "
-          "a token that is needed late, and lose more until then.",
+          "What heavy-hitter policies try to guess. It is not the best permanent eviction: it may hold a "
+          "slot for a token that is needed late, and lose more until then.",
       .params = {horizon_param(), unit_param("lane")},
-      .layer_unit = unit_is_layer,
-      .make_oracle = [](const Params& params, const CacheUnit&) {
-        return std::make_unique<FutureMass>(params);
-      }};
+      .rule = OracleRule{.make = made<FutureMass>}};
 }
 
 }  // namespace kvsim::policy::future_mass

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/label_oracle.hpp"
-#include "policies/parts/mass_ahead.hpp"
+#include "policies/parts/oracles/label_oracle.hpp"
+#include "policies/parts/oracles/mass_ahead.hpp"
 
 namespace kvsim::policy::future_max_logit {
 namespace {
@@ -63,19 +63,15 @@ class FutureMaxLogit final : public LabelOracle {
 PolicySpec spec() {
   return {
       .name = "future_max_logit",
-      .kind = Kind::eviction,
       .summary = "ranks by the largest logit of the real continuation, the label Locret is trained on",
       .paper =
           "Huang, Yuan, Han, Xiao, Liu, Locret: Accelerating Long-Context LLM Inference with Retaining "
-          "Heads, "
-          "2024, https://arxiv.org/abs/2410.01805",
+          "Heads, 2024, https://arxiv.org/abs/2410.01805",
       .details =
           "Label of a token: the largest scale * q.k, before softmax, over the generated tokens' queries "
-          "that "
-          "attend it and over the unit's query heads; at cut prompt those of the last prompt token, which is "
-          "asked "
-          "again, count, too. The prompt keeps the highest labels; what Locret's "
-          "heads would keep if they predicted their label without error.",
+          "that attend it and over the unit's query heads; at cut prompt those of the last prompt token, "
+          "which is asked again, count, too. The prompt keeps the highest labels; what Locret's heads would "
+          "keep if they predicted their label without error.",
       .departures =
           {{.theirs = "Locret cuts the prompt chunk by chunk and forces the newest tokens of each chunk "
                       "(stabilizers) and the last 100 prompt tokens to stay",
@@ -84,11 +80,7 @@ PolicySpec spec() {
             .ours = "generated=append does that; generated=evict drops the lowest label from a full cache"}},
       .params = {horizon_param(), generated_param("append"), unit_param("lane")},
       .needs = {.queries = true},
-      .appends = label_oracle_appends,
-      .layer_unit = unit_is_layer,
-      .make_oracle = [](const Params& params, const CacheUnit& unit) {
-        return std::make_unique<FutureMaxLogit>(params, unit);
-      }};
+      .rule = OracleRule{.appends = label_oracle_appends, .make = made<FutureMaxLogit>}};
 }
 
 }  // namespace kvsim::policy::future_max_logit

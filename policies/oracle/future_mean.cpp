@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/label_oracle.hpp"
-#include "policies/parts/loss_curve.hpp"
-#include "policies/parts/mass_ahead.hpp"
+#include "policies/parts/oracles/label_oracle.hpp"
+#include "policies/parts/oracles/loss_curve.hpp"
+#include "policies/parts/oracles/mass_ahead.hpp"
 
 namespace kvsim::policy::future_mean {
 namespace {
@@ -36,27 +36,22 @@ class FutureMean final : public LabelOracle {
 PolicySpec spec() {
   return {
       .name = "future_mean",
-      .kind = Kind::eviction,
       .summary = "ranks the prompt once, by the mean attention of the real continuation",
       .details =
           "Label of a token: the attention it receives from later generated tokens, averaged over those and "
           "over the unit's query heads; at cut prompt the last prompt token, which is asked again, is one of "
-          "them. "
-          "With generated=append the prompt is cut once and everything "
-          "generated "
-          "stays: the best any method that only compresses the prompt can do for attention loss, lane by "
-          "lane; future_mean+best_split the best over all splits of a total, among those that append. With "
+          "them. With generated=append the prompt is cut once and everything generated stays: the best any "
+          "method that only compresses the prompt can do for attention loss, lane by lane; "
+          "future_mean+best_split the best over all splits of a total, among those that append. With "
           "generated=evict the lowest label leaves a full cache; a label counts the whole future from the "
           "token's arrival on, whatever of it has passed.",
       .params = {horizon_param(), generated_param("append"), unit_param("lane")},
-      .loss_curve =
-          [](const Params& params) {
-            return label_oracle_appends(params) && horizon_of(params) == kWholeFuture;
-          },
-      .appends = label_oracle_appends,
-      .layer_unit = unit_is_layer,
-      .make_oracle = [](const Params& params,
-                        const CacheUnit&) { return std::make_unique<FutureMean>(params); }};
+      .rule = OracleRule{.loss_curve =
+                             [](const Params& params) {
+                               return label_oracle_appends(params) && horizon_of(params) == kWholeFuture;
+                             },
+                         .appends = label_oracle_appends,
+                         .make = made<FutureMean>}};
 }
 
 }  // namespace kvsim::policy::future_mean

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/block_queue.hpp"
+#include "policies/parts/blocks/block_queue.hpp"
 
 namespace kvsim::policy::arc {
 namespace {
@@ -99,7 +99,6 @@ class Arc final : public Replacement {
 PolicySpec spec() {
   return {
       .name = "arc",
-      .kind = Kind::replacement,
       .summary =
           "two LRU lists, of blocks used once and of those used again; misses on what just left move the "
           "border",
@@ -107,15 +106,12 @@ PolicySpec spec() {
           "Megiddo, Modha, ARC: A Self-Tuning, Low Overhead Replacement Cache, FAST 2003, "
           "https://www.usenix.org/conference/fast-03/arc-self-tuning-low-overhead-replacement-cache",
       .details =
-          "The paper's T1, T2, B1, B2 and p; p is a real number and moves by the ratio of the ghost "
-          "lists, at least "
-          "1. Where all of the list that should give way is pinned, the other one does.",
+          "The paper's T1, T2, B1, B2 and p; p is a real number and moves by the ratio of the ghost lists, "
+          "at least 1. Where all of the list that should give way is pinned, the other one does.",
       .departures = {{"the paper's text was not at hand",
                       "the rule is its Figure 4 as others wrote it down; libCacheSim's ARC hits exactly as "
                       "many single blocks"}},
-      .make_replacement = [](const Params&, const BlockSpace& space) {
-        return std::make_unique<Arc>(space);
-      }};
+      .rule = ReplacementRule{.make = made<Arc>}};
 }
 
 }  // namespace kvsim::policy::arc

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/block_queue.hpp"
+#include "policies/parts/blocks/block_queue.hpp"
 
 namespace kvsim::policy::category {
 namespace {
@@ -94,7 +94,6 @@ PolicySpec spec() {
   return {
       .name = "category",
       .aliases = {"workload_aware"},
-      .kind = Kind::replacement,
       .summary = "evicts the block that requests of its category are least likely to use again soon",
       .paper =
           "Wang, Han, Wei and others, KVCache Cache in the Wild: Characterizing and Optimizing KVCache Cache "
@@ -102,12 +101,10 @@ PolicySpec spec() {
           "Cloud Provider, USENIX ATC 2025, https://www.usenix.org/conference/atc25/presentation/wang-jiahao",
       .details =
           "A block belongs to the category of the request that used it last. Of every category the policy "
-          "counts how "
-          "many uses were followed by another and after which mean time; times are taken as exponential. The "
-          "chance of "
-          "a use within the next `life` seconds, given the time since the last one, is compared among the "
-          "oldest block "
-          "of every category; the lowest leaves, the deeper one of equals. Without categories it is LRU.",
+          "counts how many uses were followed by another and after which mean time; times are taken as "
+          "exponential. The chance of a use within the next `life` seconds, given the time since the last "
+          "one, is compared among the oldest block of every category; the lowest leaves, the deeper one of "
+          "equals. Without categories it is LRU.",
       .departures = {{"the paper's text beyond its abstract was not at hand",
                       "the rule is what its authors wrote beside their code for vLLM, "
                       "https://github.com/vllm-project/vllm/pull/22236, and what summaries tell of times and "
@@ -118,16 +115,10 @@ PolicySpec spec() {
                       "the parameter `life`"},
                      {"authors' code: a category is the kind of a request and its turn",
                       "the trace's category alone"}},
-      .params = {{.name = "life",
-                  .type = ParamType::real,
-                  .fallback = "600",
-                  .min = 0.001,
-                  .max = 1e9,
-                  .unit = "s",
-                  .help = "how far ahead a use counts"}},
-      .make_replacement = [](const Params& params, const BlockSpace& space) {
+      .params = {real_param("life", "600", {0.001, 1e9}, "how far ahead a use counts", "s")},
+      .rule = ReplacementRule{.make = [](const Params& params, const BlockSpace& space) {
         return std::make_unique<Category>(space, params.real("life"));
-      }};
+      }}};
 }
 
 }  // namespace kvsim::policy::category

@@ -1,7 +1,7 @@
 // Evicts the block that was stored first.
 #include "policies/api/spec.hpp"
-#include "policies/parts/block_queue.hpp"
-#include "policies/parts/radix_nodes.hpp"
+#include "policies/parts/blocks/block_queue.hpp"
+#include "policies/parts/blocks/radix_nodes.hpp"
 
 namespace kvsim::policy::fifo {
 namespace {
@@ -27,17 +27,15 @@ class Fifo final : public Replacement {
 }  // namespace
 
 PolicySpec spec() {
-  return {
-      .name = "fifo",
-      .kind = Kind::replacement,
-      .summary = "evicts the block that was stored first, whether it was used since or not",
-      .details = "Of the blocks that one request stores the last one leaves first.",
-      .make_replacement = [](const Params&,
-                             const BlockSpace& space) { return std::make_unique<Fifo>(space); },
-      .make_node_replacement = [](const Params&, const BlockSpace& space) -> std::unique_ptr<Replacement> {
-        return std::make_unique<RadixNodes>(
-            space, [](const RadixNode& node) { return static_cast<double>(node.stored); });
-      }};
+  return {.name = "fifo",
+          .summary = "evicts the block that was stored first, whether it was used since or not",
+          .details = "Of the blocks that one request stores the last one leaves first.",
+          .rule = ReplacementRule{
+              .make = made<Fifo>,
+              .make_nodes = [](const Params&, const BlockSpace& space) -> std::unique_ptr<Replacement> {
+                return std::make_unique<RadixNodes>(
+                    space, [](const RadixNode& node) { return static_cast<double>(node.stored); });
+              }}};
 }
 
 }  // namespace kvsim::policy::fifo

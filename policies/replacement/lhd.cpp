@@ -192,7 +192,6 @@ class Lhd final : public Replacement {
 PolicySpec spec() {
   return {
       .name = "lhd",
-      .kind = Kind::replacement,
       .summary =
           "of some blocks drawn at random evicts the one of least hit density: expected hits over expected "
           "time in the cache",
@@ -202,17 +201,13 @@ PolicySpec spec() {
       .details =
           "Time is accesses to blocks. Blocks are of one class whose last two hits came after about the same "
           "times and whose last request was of the same category. Of every class it is counted how many "
-          "blocks "
-          "were hit and how many evicted at which age; every `period` accesses the counts are multiplied by "
-          "`decay` and the hit density at each age follows: all hits from this age on, over the sum of the "
-          "times that blocks of this age stayed on. Until the first period is over, it is (class + 1) / (age "
-          "+ "
-          "1). `sample` draws from the resident blocks, and the last `recent` new ones whose density was "
-          "below "
-          "the mean of those evicted, are compared; of equal ones the first leaves. Of all accesses 1/32 "
-          "make a "
-          "block an explorer, which others leave before, while explorers hold less than `explore` of the "
-          "capacity and during 50 periods.",
+          "blocks were hit and how many evicted at which age; every `period` accesses the counts are "
+          "multiplied by `decay` and the hit density at each age follows: all hits from this age on, over "
+          "the sum of the times that blocks of this age stayed on. Until the first period is over, it is "
+          "(class + 1) / (age + 1). `sample` draws from the resident blocks, and the last `recent` new ones "
+          "whose density was below the mean of those evicted, are compared; of equal ones the first leaves. "
+          "Of all accesses 1/32 make a block an explorer, which others leave before, while explorers hold "
+          "less than `explore` of the capacity and during 50 periods.",
       .departures =
           {{"the paper's text beyond its abstract was not at hand",
             "the rule is that of the authors' code, https://github.com/CMU-CORGI/LHD"},
@@ -221,8 +216,7 @@ PolicySpec spec() {
            {"code: samples 8 during the first 50 periods, so that short traces warm up",
             "32 from the beginning"},
            {"code: the size of a step of age is found in the 6th and the 26th period, from 2^10 accesses on, "
-            "by "
-            "how many objects the cache had",
+            "by how many objects the cache had",
             "blocks are of one size: it follows from the capacity, and counts need not be rescaled"},
            {"code: before the end of the first period a density grows with the number of the application, "
             "too",
@@ -235,50 +229,25 @@ PolicySpec spec() {
            {"code: nothing is pinned",
             "pinned blocks are not compared; where all that were drawn are pinned, "
             "the next one that is not leaves"}},
-      .params = {{.name = "sample",
-                  .type = ParamType::count,
-                  .fallback = "32",
-                  .min = 1,
-                  .max = 1 << 16,
-                  .unit = "blocks",
-                  .help = "how many are drawn to compare"},
-                 {.name = "recent",
-                  .type = ParamType::count,
-                  .fallback = "8",
-                  .min = 0,
-                  .max = 1 << 16,
-                  .unit = "blocks",
-                  .help = "how many new ones of low density are compared, too"},
-                 {.name = "period",
-                  .type = ParamType::count,
-                  .fallback = "16384",
-                  .min = 1,
-                  .max = 1e15,
-                  .unit = "accesses",
-                  .help = "after which densities follow from what was counted"},
-                 {.name = "decay",
-                  .type = ParamType::share,
-                  .fallback = "0.9",
-                  .help = "of counts, after each period"},
-                 {.name = "explore",
-                  .type = ParamType::share,
-                  .fallback = "0.01",
-                  .help = "share of the capacity for blocks that stay to see how long until they are used"},
-                 {.name = "seed",
-                  .type = ParamType::count,
-                  .fallback = "0",
-                  .min = 0,
-                  .max = 1e15,
-                  .help = "of the draws"}},
+      .params = {count_param("sample", "32", {1, 1 << 16}, "how many are drawn to compare", "blocks"),
+                 count_param("recent", "8", {0, 1 << 16},
+                             "how many new ones of low density are compared, too", "blocks"),
+                 count_param("period", "16384", {1, 1e15},
+                             "after which densities follow from what was counted", "accesses"),
+                 share_param("decay", "0.9", "of counts, after each period"),
+                 share_param(
+                     "explore", "0.01",
+                     "share of the capacity for blocks that stay to see how long until they are used"),
+                 count_param("seed", "0", {0, 1e15}, "of the draws")},
       .randomised = true,
-      .make_replacement = [](const Params& params, const BlockSpace& space) {
+      .rule = ReplacementRule{.make = [](const Params& params, const BlockSpace& space) {
         return std::make_unique<Lhd>(space, LhdSettings{.sample = params.count("sample"),
                                                         .recent = params.count("recent"),
                                                         .period = params.count("period"),
                                                         .seed = params.count("seed"),
                                                         .decay = params.share("decay"),
                                                         .explore = params.share("explore")});
-      }};
+      }}};
 }
 
 }  // namespace kvsim::policy::lhd

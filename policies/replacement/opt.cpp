@@ -1,6 +1,6 @@
 // The best a cache can do that knows all later requests.
 #include "policies/api/spec.hpp"
-#include "policies/parts/block_heap.hpp"
+#include "policies/parts/blocks/block_heap.hpp"
 
 namespace kvsim::policy::opt {
 namespace {
@@ -51,7 +51,6 @@ PolicySpec spec() {
   return {
       .name = "opt",
       .aliases = {"belady"},
-      .kind = Kind::replacement,
       .summary =
           "knows the future: keeps the blocks that prompts need soonest, and leaves out what is needed later "
           "than those",
@@ -60,18 +59,14 @@ PolicySpec spec() {
           "1966",
       .details =
           "Evicts the block whose next prompt is farthest, the deepest of equal ones, and does not store a "
-          "block that "
-          "would be that one. A block is never needed before those in front of it, so that what is resident "
-          "is always "
-          "leading runs, and no other policy has more leading-run blocks at the same capacity. "
-          "Of tokens another order may hit more where the last blocks of prompts count fewer.",
+          "block that would be that one. A block is never needed before those in front of it, so that what "
+          "is resident is always leading runs, and no other policy has more leading-run blocks at the same "
+          "capacity. Of tokens another order may hit more where the last blocks of prompts count fewer.",
       .departures =
           {{"the paper's text was not at hand",
             "the rule is the one that bears its name; tests try every order of evictions beside it"},
            {"Belady: every page is stored", "blocks may be left out, as caches of prompts may"}},
-      .make_replacement = [](const Params&, const BlockSpace& space) {
-        return std::make_unique<Opt>(space);
-      }};
+      .rule = ReplacementRule{.make = made<Opt>}};
 }
 
 }  // namespace kvsim::policy::opt

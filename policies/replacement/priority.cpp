@@ -1,7 +1,7 @@
 // Evicts blocks of the lowest priority first, the least recently used of them.
 #include "policies/api/spec.hpp"
-#include "policies/parts/block_heap.hpp"
-#include "policies/parts/radix_nodes.hpp"
+#include "policies/parts/blocks/block_heap.hpp"
+#include "policies/parts/blocks/radix_nodes.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::priority {
@@ -47,49 +47,38 @@ class Priority final : public Replacement {
 }  // namespace
 
 PolicySpec spec() {
-  return {.name = "priority",
-          .kind = Kind::replacement,
-          .summary =
-              "evicts blocks of the lowest priority first, the least recently used of them; the first of a "
-              "prompt can be pinned",
-          .paper =
-              "NVIDIA, TensorRT-LLM, KV cache reuse: priority-based eviction, "
-              "https://nvidia.github.io/TensorRT-LLM/advanced/kv-cache-reuse.html; SGLang, "
-              "--radix-eviction-policy priority",
-          .details =
-              "A block has the priority of the last request that used it, or, by=depth, a higher one the "
-              "nearer to the "
-              "beginning of the prompt it is. The first `pin` blocks of every prompt never leave; where "
-              "nothing else is "
-              "left to evict, a new block is not stored.",
-          .departures = {{"TensorRT-LLM: priorities of ranges of a prompt's tokens, for a duration",
-                          "of whole requests"},
-                         {"SGLang: a node keeps the highest priority of its requests", "the last one's"}},
-          .params = {{.name = "by",
-                      .type = ParamType::choice,
-                      .fallback = "request",
-                      .choices = {"request", "depth"},
-                      .help = "what the priority is of"},
-                     {.name = "pin",
-                      .type = ParamType::count,
-                      .fallback = "0",
-                      .min = 0,
-                      .max = 1 << 30,
-                      .unit = "blocks",
-                      .help = "so many first blocks of every prompt never leave"}},
-          .make_replacement =
+  return {
+      .name = "priority",
+      .summary =
+          "evicts blocks of the lowest priority first, the least recently used of them; the first of a "
+          "prompt can be pinned",
+      .paper =
+          "NVIDIA, TensorRT-LLM, KV cache reuse: priority-based eviction, "
+          "https://nvidia.github.io/TensorRT-LLM/advanced/kv-cache-reuse.html; SGLang, "
+          "--radix-eviction-policy priority",
+      .details =
+          "A block has the priority of the last request that used it, or, by=depth, a higher one the nearer "
+          "to the beginning of the prompt it is. The first `pin` blocks of every prompt never leave; where "
+          "nothing else is left to evict, a new block is not stored.",
+      .departures = {{"TensorRT-LLM: priorities of ranges of a prompt's tokens, for a duration",
+                      "of whole requests"},
+                     {"SGLang: a node keeps the highest priority of its requests", "the last one's"}},
+      .params = {choice_param("by", "request", {"request", "depth"}, "what the priority is of"),
+                 count_param("pin", "0", {0, 1 << 30}, "so many first blocks of every prompt never leave",
+                             "blocks")},
+      .rule = ReplacementRule{
+          .make =
               [](const Params& params, const BlockSpace& space) {
                 return std::make_unique<Priority>(space, params.is("by", "depth"), params.count("pin"));
               },
-          .make_node_replacement = [](const Params& params,
-                                      const BlockSpace& space) -> std::unique_ptr<Replacement> {
+          .make_nodes = [](const Params& params, const BlockSpace& space) -> std::unique_ptr<Replacement> {
             if (params.is("by", "depth") || params.count("pin") > 0)
               usage_error(
                   "priority ranks and pins single blocks by depth, and nodes of a radix tree by requests",
                   "priority", "Leave out by=depth and pin.");
             return std::make_unique<RadixNodes>(
                 space, [](const RadixNode& node) { return static_cast<double>(node.priority); });
-          }};
+          }}};
 }
 
 }  // namespace kvsim::policy::priority

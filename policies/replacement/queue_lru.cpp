@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/block_queue.hpp"
+#include "policies/parts/blocks/block_queue.hpp"
 
 namespace kvsim::policy::queue_lru {
 namespace {
@@ -39,7 +39,6 @@ class QueueLru final : public Replacement {
 PolicySpec spec() {
   return {
       .name = "queue_lru",
-      .kind = Kind::replacement,
       .summary =
           "knows the next requests: LRU that spares what those that wait need, the first in the queue "
           "longest",
@@ -47,9 +46,8 @@ PolicySpec spec() {
           "vLLM, Waiting-Queue-Informed LRU for Prefix Cache Eviction, proposal of 2026, "
           "https://github.com/vllm-project/vllm/issues/48485",
       .details =
-          "When a request starts, the resident blocks of the `window` requests that wait behind it "
-          "become the newest, "
-          "the next one's last.",
+          "When a request starts, the resident blocks of the `window` requests that wait behind it become "
+          "the newest, the next one's last.",
       .departures = {{"proposal, of which the beginning was at hand: looks at the queue when a block is to "
                       "leave",
                       "when a request starts"},
@@ -57,16 +55,11 @@ PolicySpec spec() {
                      {"an engine's queue",
                       "a replay in which requests take no time has none: the next `window` requests of the "
                       "trace count as waiting"}},
-      .params = {{.name = "window",
-                  .type = ParamType::count,
-                  .fallback = "16",
-                  .min = 0,
-                  .max = 1 << 20,
-                  .unit = "requests",
-                  .help = "how many waiting requests it looks at"}},
-      .make_replacement = [](const Params& params, const BlockSpace& space) {
+      .params = {count_param("window", "16", {0, 1 << 20}, "how many waiting requests it looks at",
+                             "requests")},
+      .rule = ReplacementRule{.make = [](const Params& params, const BlockSpace& space) {
         return std::make_unique<QueueLru>(space, params.count("window"));
-      }};
+      }}};
 }
 
 }  // namespace kvsim::policy::queue_lru

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/block_queue.hpp"
+#include "policies/parts/blocks/block_queue.hpp"
 
 namespace kvsim::policy::s3_fifo {
 namespace {
@@ -110,7 +110,6 @@ class S3Fifo final : public Replacement {
 PolicySpec spec() {
   return {
       .name = "s3_fifo",
-      .kind = Kind::replacement,
       .summary =
           "three queues: new blocks leave a small one soon unless they are used, used ones circle in a "
           "main one",
@@ -118,13 +117,11 @@ PolicySpec spec() {
           "Yang, Zhang, Qiu, Yue, Rashmi, FIFO queues are all you need for cache eviction, SOSP 2023, "
           "https://dl.acm.org/doi/10.1145/3600006.3613147",
       .details =
-          "A block enters the small queue, or the main one when its name is still in the queue of those "
-          "that left the "
-          "small one. At the small queue's end it goes to the main one if it was used `promote` times, "
-          "which clears "
-          "its count, and otherwise leaves. At the main queue's end a block of count c > 0 goes round "
-          "with c - 1, at "
-          "most 3 being counted. The small queue gives way while it has its share.",
+          "A block enters the small queue, or the main one when its name is still in the queue of those that "
+          "left the small one. At the small queue's end it goes to the main one if it was used `promote` "
+          "times, which clears its count, and otherwise leaves. At the main queue's end a block of count c > "
+          "0 goes round with c - 1, at most 3 being counted. The small queue gives way while it has its "
+          "share.",
       .departures =
           {{"the paper's text beyond its abstract was not at hand",
             "the rule and its shares are its authors', in libCacheSim and on https://s3fifo.com"},
@@ -134,32 +131,19 @@ PolicySpec spec() {
            {"libCacheSim refuses new objects where the small queue has room for fewer than two",
             "the small queue has at least one block"}},
       .params =
-          {{.name = "small",
-            .type = ParamType::share,
-            .fallback = "0.1",
-            .help = "share of the capacity that the small queue has"},
-           {.name = "ghost",
-            .type = ParamType::share,
-            .fallback = "0.9",
-            .help = "names of blocks that left the small queue, as a share of the capacity"},
-           {.name = "promote",
-            .type = ParamType::count,
-            .fallback = "2",
-            .min = 1,
-            .max = 3,
-            .unit = "uses",
-            .help = "uses in the small queue that take a block to the main one"},
-           {.name = "fill",
-            .type = ParamType::choice,
-            .fallback = "small",
-            .choices = {"small", "main"},
-            .help =
-                "which queue takes new blocks before the cache is full for the first time; main: once the "
-                "small one has its share"}},
-      .make_replacement = [](const Params& params, const BlockSpace& space) {
+          {share_param("small", "0.1", "share of the capacity that the small queue has"),
+           share_param("ghost", "0.9",
+                       "names of blocks that left the small queue, as a share of the capacity"),
+           count_param("promote", "2", {1, 3}, "uses in the small queue that take a block to the main one",
+                       "uses"),
+           choice_param(
+               "fill", "small", {"small", "main"},
+               "which queue takes new blocks before the cache is full for the first time; main: once the "
+               "small one has its share")},
+      .rule = ReplacementRule{.make = [](const Params& params, const BlockSpace& space) {
         return std::make_unique<S3Fifo>(space, params.share("small"), params.share("ghost"),
                                         params.count("promote"), params.is("fill", "main"));
-      }};
+      }}};
 }
 
 }  // namespace kvsim::policy::s3_fifo

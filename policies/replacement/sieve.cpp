@@ -1,6 +1,6 @@
 // SIEVE: a hand passes blocks that were used and evicts the first that was not.
 #include "policies/api/spec.hpp"
-#include "policies/parts/block_queue.hpp"
+#include "policies/parts/blocks/block_queue.hpp"
 
 namespace kvsim::policy::sieve {
 namespace {
@@ -41,7 +41,6 @@ class Sieve final : public Replacement {
 PolicySpec spec() {
   return {
       .name = "sieve",
-      .kind = Kind::replacement,
       .summary =
           "a hand goes from old to new blocks, forgives those that were used and evicts the first that "
           "was not",
@@ -50,15 +49,11 @@ PolicySpec spec() {
           "https://www.usenix.org/conference/nsdi24/presentation/zhang-yazhuo",
       .details =
           "Blocks stay in the order in which they were stored. The hand begins at the oldest, clears the "
-          "marks of "
-          "used blocks that it passes, and goes on behind the evicted one next time. Pinned blocks are "
-          "passed with "
-          "their marks.",
+          "marks of used blocks that it passes, and goes on behind the evicted one next time. Pinned blocks "
+          "are passed with their marks.",
       .departures = {{"the paper's text beyond its abstract was not at hand",
                       "the rule is its authors' in libCacheSim, which hits exactly as many single blocks"}},
-      .make_replacement = [](const Params&, const BlockSpace& space) {
-        return std::make_unique<Sieve>(space);
-      }};
+      .rule = ReplacementRule{.make = made<Sieve>}};
 }
 
 }  // namespace kvsim::policy::sieve

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/block_queue.hpp"
-#include "policies/parts/radix_nodes.hpp"
+#include "policies/parts/blocks/block_queue.hpp"
+#include "policies/parts/blocks/radix_nodes.hpp"
 
 namespace kvsim::policy::slru {
 namespace {
@@ -54,32 +54,28 @@ class Slru final : public Replacement {
 PolicySpec spec() {
   return {
       .name = "slru",
-      .kind = Kind::replacement,
       .summary = "LRU in two segments: blocks that were used again give way only to others that were",
       .paper =
           "Karedla, Love, Wherry, Caching strategies to improve disk system performance, IEEE Computer 1994",
       .details =
           "New blocks stand in the probationary segment; a hit moves a block to the newest end of the "
-          "protected one, "
-          "whose oldest falls back to the newest end of the probationary one. The oldest probationary block "
-          "leaves, "
-          "and a protected one where running requests hold all others.",
+          "protected one, whose oldest falls back to the newest end of the probationary one. The oldest "
+          "probationary block leaves, and a protected one where running requests hold all others.",
       .departures = {{"the paper's text beyond its abstract was not at hand",
                       "the rule is what Wikipedia quotes of it, which leaves the share open"},
                      {"SGLang: a node is protected from its second use on, and the segment has no limit",
                       "a share of the capacity, as in the paper"}},
-      .params = {{.name = "protected",
-                  .type = ParamType::share,
-                  .fallback = "0.8",
-                  .help = "share of the capacity that the protected segment takes at most"}},
-      .make_replacement =
-          [](const Params& params, const BlockSpace& space) {
-            return std::make_unique<Slru>(space, params.share("protected"));
-          },
-      .make_node_replacement = [](const Params&, const BlockSpace& space) -> std::unique_ptr<Replacement> {
-        return std::make_unique<RadixNodes>(space,
-                                            [](const RadixNode& node) { return node.uses < 2 ? 0.0 : 1.0; });
-      }};
+      .params = {share_param("protected", "0.8",
+                             "share of the capacity that the protected segment takes at most")},
+      .rule = ReplacementRule{
+          .make =
+              [](const Params& params, const BlockSpace& space) {
+                return std::make_unique<Slru>(space, params.share("protected"));
+              },
+          .make_nodes = [](const Params&, const BlockSpace& space) -> std::unique_ptr<Replacement> {
+            return std::make_unique<RadixNodes>(
+                space, [](const RadixNode& node) { return node.uses < 2 ? 0.0 : 1.0; });
+          }}};
 }
 
 }  // namespace kvsim::policy::slru

@@ -1,6 +1,6 @@
 // Blocks leave when they were not used for some time.
 #include "policies/api/spec.hpp"
-#include "policies/parts/block_queue.hpp"
+#include "policies/parts/blocks/block_queue.hpp"
 
 namespace kvsim::policy::ttl {
 namespace {
@@ -44,28 +44,21 @@ class Ttl final : public Replacement {
 }  // namespace
 
 PolicySpec spec() {
-  return {.name = "ttl",
-          .kind = Kind::replacement,
-          .summary = "blocks leave when they were not used for `seconds`, and before that as under LRU",
-          .paper =
-              "Anthropic, prompt caching (5 minutes, refreshed by use), "
-              "https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching",
-          .details =
-              "A use begins the time anew. Blocks of running requests do not leave. A full cache evicts the "
-              "least "
-              "recently used block.",
-          .departures = {{"Anthropic: five minutes, or an hour where it is asked for",
-                          "seconds=3600 for the hour"}},
-          .params = {{.name = "seconds",
-                      .type = ParamType::real,
-                      .fallback = "300",
-                      .min = 0,
-                      .max = 1e9,
-                      .unit = "s",
-                      .help = "how long a block stays without being used"}},
-          .make_replacement = [](const Params& params, const BlockSpace& space) {
-            return std::make_unique<Ttl>(space, params.real("seconds"));
-          }};
+  return {
+      .name = "ttl",
+      .summary = "blocks leave when they were not used for `seconds`, and before that as under LRU",
+      .paper =
+          "Anthropic, prompt caching (5 minutes, refreshed by use), "
+          "https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching",
+      .details =
+          "A use begins the time anew. Blocks of running requests do not leave. A full cache evicts the "
+          "least recently used block.",
+      .departures = {{"Anthropic: five minutes, or an hour where it is asked for",
+                      "seconds=3600 for the hour"}},
+      .params = {real_param("seconds", "300", {0, 1e9}, "how long a block stays without being used", "s")},
+      .rule = ReplacementRule{.make = [](const Params& params, const BlockSpace& space) {
+        return std::make_unique<Ttl>(space, params.real("seconds"));
+      }}};
 }
 
 }  // namespace kvsim::policy::ttl

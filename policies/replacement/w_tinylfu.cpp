@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/block_queue.hpp"
+#include "policies/parts/blocks/block_queue.hpp"
 
 namespace kvsim::policy::w_tinylfu {
 namespace {
@@ -103,20 +103,16 @@ PolicySpec spec() {
   return {
       .name = "w_tinylfu",
       .aliases = {"tinylfu"},
-      .kind = Kind::replacement,
       .summary =
           "a small LRU window before a segmented LRU, which a block enters if it was used more often "
           "than what leaves",
       .paper =
-          "Einziger, Friedman, Manes, TinyLFU: A Highly Efficient Cache Admission Policy, ACM "
-          "Transactions on Storage "
-          "2017, https://arxiv.org/abs/1512.00727",
+          "Einziger, Friedman, Manes, TinyLFU: A Highly Efficient Cache Admission Policy, ACM Transactions "
+          "on Storage 2017, https://arxiv.org/abs/1512.00727",
       .details =
-          "Every use is counted, up to 15; after `sample` times the capacity of them all counts are "
-          "halved. The block "
-          "that the window gives up is compared with the one that the main part gives up; the one with "
-          "fewer uses "
-          "leaves, of equal ones that of the window.",
+          "Every use is counted, up to 15; after `sample` times the capacity of them all counts are halved. "
+          "The block that the window gives up is compared with the one that the main part gives up; the one "
+          "with fewer uses leaves, of equal ones that of the window.",
       .departures =
           {{"the paper's text beyond its abstract was not at hand",
             "the rule and its shares are those of summaries and of libraries after it"},
@@ -124,31 +120,19 @@ PolicySpec spec() {
             "one exact count per block"},
            {"Caffeine adapts the window's share to the hits", "it is a parameter"},
            {"libCacheSim counts stores, hits in the main part and what leaves the window, and halves counts "
-            "after 32 "
-            "capacities",
+            "after 32 capacities",
             "every use; sample=32"},
            {"other policies here let no block of a request displace another one of it",
             "a prompt whose blocks were not used before leaves those in the cache for which the window has "
             "room, its first ones"}},
-      .params = {{.name = "window",
-                  .type = ParamType::share,
-                  .fallback = "0.01",
-                  .help = "the window's share of the capacity"},
-                 {.name = "protected",
-                  .type = ParamType::share,
-                  .fallback = "0.8",
-                  .help = "share of the main part whose blocks were used there"},
-                 {.name = "sample",
-                  .type = ParamType::count,
-                  .fallback = "10",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "capacities",
-                  .help = "uses after which counts are halved"}},
-      .make_replacement = [](const Params& params, const BlockSpace& space) {
+      .params = {share_param("window", "0.01", "the window's share of the capacity"),
+                 share_param("protected", "0.8", "share of the main part whose blocks were used there"),
+                 count_param("sample", "10", {1, 1 << 20}, "uses after which counts are halved",
+                             "capacities")},
+      .rule = ReplacementRule{.make = [](const Params& params, const BlockSpace& space) {
         return std::make_unique<WTinyLfu>(space, params.share("window"), params.share("protected"),
                                           params.count("sample"));
-      }};
+      }}};
 }
 
 }  // namespace kvsim::policy::w_tinylfu

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/row_codec.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/row_codec.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::block_float {
@@ -77,55 +77,52 @@ class KSort final : public Representation {
   int n_lanes_;
 };
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  BlockFloat keys = BlockFloat::of(params);
+  if (params.flag("sort")) keys.sorted = shape.key_dim;
+  return row_ledger(keys, BlockFloat::of(params), shape, kept + appended);
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  const BlockFloat code = BlockFloat::of(params);
+  for (const int dim : {unit.head_dim, unit.value_dim})
+    if (static_cast<std::size_t>(dim) % code.block != 0)
+      usage_error("blocks of " + std::to_string(code.block) + " numbers do not divide a vector of " +
+                      std::to_string(dim),
+                  "block_float(" + params.text() + ")", "Choose a block that does.");
+  if (params.flag("sort")) return std::make_unique<KSort>(code, unit);
+  return std::make_unique<RowRepresentation<BlockFloat>>(code, code);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "block_float",
-      .kind = Kind::representation,
       .summary = "block floating point, the channels of the keys sorted by size",
       .paper =
           "Trukhanov, Soloveychik, Accurate Block Quantization in LLMs with Outliers, 2024, "
           "https://arxiv.org/abs/2403.20137",
       .details =
           "`block` channels of a vector share an 8-bit exponent, that of their largest number, and each is a "
-          "signed mantissa, rounded to nearest, halves to even, and cut off at the "
-          "largest "
-          "one. "
-          "Sorting the channels of a head by size first puts large ones in blocks of their own; it is the "
-          "same "
-          "order for all tokens, so products of queries and keys do not change but for the code. With one "
-          "block "
-          "per "
+          "signed mantissa, rounded to nearest, halves to even, and cut off at the largest one. Sorting the "
+          "channels of a head by size first puts large ones in blocks of their own; it is the same order for "
+          "all tokens, so products of queries and keys do not change but for the code. With one block per "
           "vector it changes nothing. Values have the same code without sorting. bits + 8/block bits per "
           "number.",
       .departures = {{"paper: K-sort orders channels by the norms of the rows of the key projection, once "
-                      "per model, and "
-                      "builds the order into both projections",
+                      "per model, and builds the order into both projections",
                       "a stand-in: by the root mean square of the prompt's keys before rotation, per KV "
-                      "head. The order is "
-                      "counted as a table that all sequences share"},
+                      "head. The order is counted as a table that all sequences share"},
                      {"paper: keys alone", "values, too, unsorted"},
                      {"paper: how a mantissa beyond its range is cut off is not known here",
                       "at 2^(bits-1) - 1 on both sides of 0"}},
-      .params = {{.name = "bits",
-                  .type = ParamType::count,
-                  .fallback = "4",
-                  .min = 2,
-                  .max = 8,
-                  .unit = "bits",
-                  .help = "of a mantissa with its sign; 4 is the paper's BFP12, 8 its BFP16"},
-                 {.name = "block",
-                  .type = ParamType::count,
-                  .fallback = "32",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "channels",
-                  .help = "that share an exponent; the paper has 128, 64 and 32"},
-                 {.name = "sort",
-                  .type = ParamType::flag,
-                  .fallback = "true",
-                  .help = "sorts the channels of the keys by size first"}},
+      .params = {count_param("bits", "4", {2, 8},
+                             "of a mantissa with its sign; 4 is the paper's BFP12, 8 its BFP16", "bits"),
+                 count_param("block", "32", {1, 1 << 20},
+                             "that share an exponent; the paper has 128, 64 and 32", "channels"),
+                 flag_param("sort", "true", "sorts the channels of the keys by size first")},
       .needs_of =
           [](const Params& params) {
             const bool reads = params.flag("sort");
@@ -143,23 +140,7 @@ PolicySpec spec() {
             if (params.flag("sort")) out.prompt = out.prompt + over_keys(shape, shape.prompt, 2);
             return out;
           },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            BlockFloat keys = BlockFloat::of(params);
-            if (params.flag("sort")) keys.sorted = shape.key_dim;
-            return row_ledger(keys, BlockFloat::of(params), shape, kept + appended);
-          },
-      .make_representation = [](const Params& params,
-                                const CacheUnit& unit) -> std::unique_ptr<Representation> {
-        const BlockFloat code = BlockFloat::of(params);
-        for (const int dim : {unit.head_dim, unit.value_dim})
-          if (static_cast<std::size_t>(dim) % code.block != 0)
-            usage_error("blocks of " + std::to_string(code.block) + " numbers do not divide a vector of " +
-                            std::to_string(dim),
-                        "block_float(" + params.text() + ")", "Choose a block that does.");
-        if (params.flag("sort")) return std::make_unique<KSort>(code, unit);
-        return std::make_unique<RowRepresentation<BlockFloat>>(code, code);
-      }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::block_float

@@ -3,10 +3,11 @@
 #include <cmath>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/entropy_size.hpp"
-#include "policies/parts/float_format.hpp"
-#include "policies/parts/scalar_code.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/entropy_size.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/codes/plain_representation.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
 
 namespace kvsim::policy::cachegen {
 namespace {
@@ -220,18 +221,10 @@ class CacheGenCodec final : public Codec {
   std::uint64_t sent_bits_ = 0;
 };
 
-class CacheGen final : public Representation {
- public:
-  explicit CacheGen(const Rule& rule) : rule_(rule) {}
-  std::unique_ptr<Codec> codec() const override { return std::make_unique<CacheGenCodec>(rule_); }
-
- private:
-  Rule rule_;
-};
-
 /// As a scale alone; a difference is made and undone. Generated tokens stay as they come. The arithmetic
 /// coder works when a cache is sent and is not priced.
-Cost cachegen_cost(const Rule& rule, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
   CodeOps ops = scalar_code_ops({ScalarKind::absmax, rule.by_deviation ? 8U : 5U});
   if (rule.anchors > 0) ops = {ops.make + 1, ops.read + 1};
   Cost out = coding_cost(shape, ops, ops, Coding::apart);
@@ -239,41 +232,36 @@ Cost cachegen_cost(const Rule& rule, const CostShape& shape) {
   return out;
 }
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  const std::uint64_t anchors = rule.anchors > 0 ? (kept + rule.anchors - 1) / rule.anchors : 0;
+  return cachegen_ledger(rule, shape, {anchors, kept - anchors}, appended);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "cachegen",
-      .kind = Kind::representation,
       .summary = "the prompt in whole numbers of fewer steps the deeper the layer, as a cache is sent",
       .paper =
           "Liu, Li, Cheng, Ray, Huang, Zhang, Du, Yao, Lu, Ananthanarayanan, Maire, Hoffmann, Holtzman, "
-          "Jiang, "
-          "CacheGen: KV Cache Compression and Streaming for Fast Large Language Model Serving, SIGCOMM 2024, "
-          "https://arxiv.org/abs/2310.07240",
+          "Jiang, CacheGen: KV Cache Compression and Streaming for Fast Large Language Model Serving, "
+          "SIGCOMM 2024, https://arxiv.org/abs/2310.07240",
       .details =
           "As the released code: a token's keys, and its values, of all heads share a 16-bit scale, their "
-          "largest "
-          "|x|; with `bins` there are bins/2 - 1 whole numbers on each side of 0, halves to even. Bins by "
-          "depth, "
-          "keys in the first 10, the next 10 and the last 12 of 32 layers and values in the first 2 and the "
-          "rest: "
-          "32,32,32 and 32,32 at level 3; 32,16,16 and 32,16 at level 2; 16,16,12 and 16,12 at level 1. "
-          "Other "
-          "depths are divided in proportion. Generated tokens stay as they come: the cache of a prompt is "
-          "what is "
-          "sent. Held are log2(bins) bits per number and two scales per token; `sent_bytes` has what an "
-          "arithmetic "
-          "coder makes of them, by the counts of each channel of a layer: in runs of 256 tokens, rounded up "
-          "to bytes, "
-          "with a length of 4 bytes per run, the scales, and with tables=own a table of 16 bits per bin and "
-          "channel. "
-          "With `anchors`, so many successive tokens that are held are a group: its first is coded in 8 "
-          "bits, and "
-          "the others' differences to what it reads back as are coded. An anchor lives as long as one of its "
-          "group. "
-          "With bins=deviation, a bin is 0.5, 1 and 1.5 times as wide, by thirds of the depth, as the root "
-          "mean "
+          "largest |x|; with `bins` there are bins/2 - 1 whole numbers on each side of 0, halves to even. "
+          "Bins by depth, keys in the first 10, the next 10 and the last 12 of 32 layers and values in the "
+          "first 2 and the rest: 32,32,32 and 32,32 at level 3; 32,16,16 and 32,16 at level 2; 16,16,12 and "
+          "16,12 at level 1. Other depths are divided in proportion. Generated tokens stay as they come: the "
+          "cache of a prompt is what is sent. Held are log2(bins) bits per number and two scales per token; "
+          "`sent_bytes` has what an arithmetic coder makes of them, by the counts of each channel of a "
+          "layer: in runs of 256 tokens, rounded up to bytes, with a length of 4 bytes per run, the scales, "
+          "and with tables=own a table of 16 bits per bin and channel. With `anchors`, so many successive "
+          "tokens that are held are a group: its first is coded in 8 bits, and the others' differences to "
+          "what it reads back as are coded. An anchor lives as long as one of its group. With "
+          "bins=deviation, a bin is 0.5, 1 and 1.5 times as wide, by thirds of the depth, as the root mean "
           "square of what is coded in its channel, and a number is held in 8 bits, at most 127 bins from 0.",
       .departures =
           {{"paper: the differences of groups of ten tokens to an anchor are coded; authors' code has no "
@@ -286,41 +274,20 @@ PolicySpec spec() {
            {"authors' code: all heads of a layer share a token's scale",
             "where the eviction keeps a set of tokens per layer; elsewhere each KV head has its own"},
            {"authors' code: 80 layers have a table of their own", "the proportions of 32 layers"}},
-      .params =
-          {{.name = "level",
-            .type = ParamType::choice,
-            .fallback = "2",
-            .choices = {"3", "2", "1"},
-            .help = "of quality, with bins=table: 3 has most bins, 1 fewest"},
-           {.name = "anchors",
-            .type = ParamType::count,
-            .fallback = "0",
-            .min = 0,
-            .max = 1 << 20,
-            .unit = "tokens",
-            .help = "of a group, whose differences to the first of them are coded; 0: none are"},
-           {.name = "bins",
-            .type = ParamType::choice,
-            .fallback = "table",
-            .choices = {"table", "deviation"},
-            .help = "table: as many as the level says, over a token's largest number; deviation: as wide as "
-                    "a share of the channel's deviation, wider the deeper the layer"},
-           {.name = "tables",
-            .type = ParamType::choice,
-            .fallback = "own",
-            .choices = {"own", "shared"},
-            .help = "of the arithmetic coder: own are sent with the prompt, shared are known already"}},
-      .cost = [](const Params& params,
-                 const CostShape& shape) { return cachegen_cost(Rule::of(params), shape); },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            const Rule rule = Rule::of(params);
-            const std::uint64_t anchors = rule.anchors > 0 ? (kept + rule.anchors - 1) / rule.anchors : 0;
-            return cachegen_ledger(rule, shape, {anchors, kept - anchors}, appended);
-          },
-      .by_depth = true,
-      .make_representation = [](const Params& params, const CacheUnit& /*unit*/)
-          -> std::unique_ptr<Representation> { return std::make_unique<CacheGen>(Rule::of(params)); }};
+      .params = {choice_param("level", "2", {"3", "2", "1"},
+                              "of quality, with bins=table: 3 has most bins, 1 fewest"),
+                 count_param("anchors", "0", {0, 1 << 20},
+                             "of a group, whose differences to the first of them are coded; 0: none are",
+                             "tokens"),
+                 choice_param(
+                     "bins", "table", {"table", "deviation"},
+                     "table: as many as the level says, over a token's largest number; deviation: as wide as "
+                     "a share of the channel's deviation, wider the deeper the layer"),
+                 choice_param(
+                     "tables", "own", {"own", "shared"},
+                     "of the arithmetic coder: own are sent with the prompt, shared are known already")},
+      .cost = cost_of,
+      .rule = RepresentationRule{.by_depth = true, .ledger = ledger_of, .make = made<PlainRepresentation<CacheGenCodec, Rule>, Rule>}};
 }
 
 }  // namespace kvsim::policy::cachegen

@@ -3,8 +3,8 @@
 
 #include "policies/api/slots.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/column_sums.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::cam {
@@ -208,7 +208,8 @@ class Cam final : public Representation {
 };
 
 /// Every token that leaves adds a part of its value to those of the tokens behind it.
-Cost cam_cost(const Rule& rule, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
   const double lanes = real(shape.kv_heads), numbers = lanes * real(shape.value_dim),
                taken = real(rule.tokens);
   const Work merged{.ops = (1 + taken) * numbers,
@@ -238,7 +239,6 @@ Cost cam_cost(const Rule& rule, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "cam",
-      .kind = Kind::representation,
       .summary =
           "the value of what is evicted is added to the tokens behind it, with the chance that its "
           "attention gives it",
@@ -246,17 +246,15 @@ PolicySpec spec() {
           "Zhang, Du, Luo, Zhong, Zhang, Liu, Ji, CaM: Cache Merging for Memory-efficient LLMs "
           "Inference, ICML 2024, https://proceedings.mlr.press/v235/zhang24n.html",
       .details =
-          "When a token leaves, its attention is divided by the mean over tokens that stay. That, at most "
-          "1, is the probability with which its value, divided by the number m of the next tokens that "
-          "stay, is added to the value of each of them. Otherwise it is dropped. Keys stay as they are, and "
-          "so do bytes. KV heads decide alone, by the attention of all their query heads. Draws follow from "
-          "the seed, the layer, the head and the position. What is cut from the prompt is dropped. Added "
-          "numbers are not rounded to the format of "
-          "the trace.",
+          "When a token leaves, its attention is divided by the mean over tokens that stay. That, at most 1, "
+          "is the probability with which its value, divided by the number m of the next tokens that stay, is "
+          "added to the value of each of them. Otherwise it is dropped. Keys stay as they are, and so do "
+          "bytes. KV heads decide alone, by the attention of all their query heads. Draws follow from the "
+          "seed, the layer, the head and the position. What is cut from the prompt is dropped. Added numbers "
+          "are not rounded to the format of the trace.",
       .departures =
           {{"authors' code for summarisation (LLaMA): the latest row decides, m=32, against the mean over "
-            "the "
-            "rest of the window",
+            "the rest of the window",
             "the default"},
            {"authors' code for generation: accumulated attention, m=16, against the mean over these 16",
             "attention=sum,tokens=16,against=next; the preset cam.generation"},
@@ -265,46 +263,27 @@ PolicySpec spec() {
             "attention=mean,against=largest with as many tokens; the prompt is cut once, and only tokens "
             "that stay take values in"},
            {"authors' code for summarisation: what the prompt loses when it is cut is dropped, and later "
-            "tokens "
-            "that leave are merged one by one",
+            "tokens that leave are merged one by one",
             "the default; prompt=merge merges what the cut drops at once, into tokens that stay, which adds "
-            "up "
-            "where many leave in a row"},
+            "up where many leave in a row"},
            {"authors' code for summarisation (GPT-NeoX, OPT): no draw, merged where the attention is above "
             "the mean",
             "not here; rule=expected does without a draw"},
            {"authors' code: on the windows of StreamingLLM, where m tokens follow",
             "on any eviction; where fewer follow, m is their number"},
            {"authors' code: one draw per query head, which is a KV head of its models", "one per KV head"}},
-      .params = {{.name = "tokens",
-                  .type = ParamType::count,
-                  .fallback = "32",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help = "m, the next tokens that take the value in"},
-                 {.name = "attention",
-                  .type = ParamType::choice,
-                  .fallback = "last",
-                  .choices = {"last", "sum", "mean"},
-                  .help = "that decides: of the latest row, summed over all rows, or the mean of the rows "
-                          "that see the token"},
-                 {.name = "against",
-                  .type = ParamType::choice,
-                  .fallback = "later",
-                  .choices = {"later", "next", "largest"},
-                  .help = "what it is divided by: the mean over all later tokens that stay, or over the m "
-                          "next, or the largest of all that stay"},
-                 {.name = "prompt",
-                  .type = ParamType::choice,
-                  .fallback = "drop",
-                  .choices = {"drop", "merge"},
-                  .help = "what becomes of the tokens that the prompt loses when it is cut"},
-                 {.name = "rule",
-                  .type = ParamType::choice,
-                  .fallback = "sampled",
-                  .choices = {"sampled", "expected"},
-                  .help = "a draw decides, or the value is multiplied by the probability"}},
+      .params =
+          {count_param("tokens", "32", {1, 1 << 20}, "m, the next tokens that take the value in", "tokens"),
+           choice_param("attention", "last", {"last", "sum", "mean"},
+                        "that decides: of the latest row, summed over all rows, or the mean of the rows "
+                        "that see the token"),
+           choice_param("against", "later", {"later", "next", "largest"},
+                        "what it is divided by: the mean over all later tokens that stay, or over the m "
+                        "next, or the largest of all that stay"),
+           choice_param("prompt", "drop", {"drop", "merge"},
+                        "what becomes of the tokens that the prompt loses when it is cut"),
+           choice_param("rule", "sampled", {"sampled", "expected"},
+                        "a draw decides, or the value is multiplied by the probability")},
       .needs_of =
           [](const Params& params) {
             return Needs{.prompt_rows = params.is("attention", "last") ? RowNeed::window : RowNeed::all,
@@ -312,11 +291,8 @@ PolicySpec spec() {
                          .values = true};
           },
       .randomised = true,
-      .cost = [](const Params& params, const CostShape& shape) { return cam_cost(Rule::of(params), shape); },
-      .ledger = [](const Params&, const StorageShape& shape, std::uint64_t kept,
-                   std::uint64_t appended) { return exact_ledger(shape, kept + appended); },
-      .make_representation = [](const Params& params, const CacheUnit& unit)
-          -> std::unique_ptr<Representation> { return std::make_unique<Cam>(Rule::of(params), unit); }};
+      .cost = cost_of,
+      .rule = RepresentationRule{.make = made<Cam, Rule>}};
 }
 
 }  // namespace kvsim::policy::cam

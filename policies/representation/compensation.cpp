@@ -3,7 +3,8 @@
 #include <cmath>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/codes/plain_representation.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::compensation {
 namespace {
@@ -73,11 +74,6 @@ class CompensationCodec final : public Codec {
   std::vector<Lane> lanes_{};
 };
 
-class Compensation final : public Representation {
- public:
-  std::unique_ptr<Codec> codec() const override { return std::make_unique<CompensationCodec>(); }
-};
-
 /// What is dropped is added to the sums, and a step reads one row more.
 Cost compensation_cost(const CostShape& shape) {
   Cost out;
@@ -90,39 +86,32 @@ Cost compensation_cost(const CostShape& shape) {
   return out;
 }
 
+Ledger ledger_of(const Params&, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
+  return compensation_ledger(shape, kept + appended, shape.n_lanes);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "compensation",
-      .kind = Kind::representation,
       .summary = "one key and one value stand for all tokens that the eviction has dropped",
       .paper =
           "Tang, Lin, Lin, Han, Hong, Yao, Wang, RazorAttention: Efficient KV Cache Compression Through "
           "Retrieval Heads, ICLR 2025, https://arxiv.org/abs/2407.15891",
       .details =
           "In each KV head, every query attends one row beside what is held: the mean of the dropped tokens' "
-          "keys, "
-          "as they are rotated, and the mean of their values, as if that token came as often as tokens were "
-          "dropped: the logarithm of their number is added to its logit. Tokens that leave while others are "
-          "generated join the means. Where nothing has been dropped there is no such row. In "
-          "layers with a sliding window it also stands for tokens that the window has left behind. It takes "
-          "a key, a "
-          "value "
-          "and 32 bits per KV head, not rounded to the format of the trace; the bytes that are known before "
-          "a run "
-          "have it in every KV head.",
+          "keys, as they are rotated, and the mean of their values, as if that token came as often as tokens "
+          "were dropped: the logarithm of their number is added to its logit. Tokens that leave while others "
+          "are generated join the means. Where nothing has been dropped there is no such row. In layers with "
+          "a sliding window it also stands for tokens that the window has left behind. It takes a key, a "
+          "value and 32 bits per KV head, not rounded to the format of the trace; the bytes that are known "
+          "before a run have it in every KV head.",
       .departures = {{"paper: only heads that are no retrieval heads have such a token",
                       "every KV head that drops something; retrieval_heads never drops in the others"}},
       .needs = {.keys = true, .values = true},
       .cost = [](const Params&, const CostShape& shape) { return compensation_cost(shape); },
-      .ledger =
-          [](const Params&, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            return compensation_ledger(shape, kept + appended, shape.n_lanes);
-          },
-      .make_representation = [](const Params&, const CacheUnit&) -> std::unique_ptr<Representation> {
-        return std::make_unique<Compensation>();
-      }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = made<PlainRepresentation<CompensationCodec>>}};
 }
 
 }  // namespace kvsim::policy::compensation

@@ -1,6 +1,6 @@
 // D2O's merging: what is evicted joins what is like it, if it is like it enough.
 #include "policies/api/spec.hpp"
-#include "policies/parts/merging.hpp"
+#include "policies/parts/merging/merging.hpp"
 
 namespace kvsim::policy::d2o_merge {
 namespace {
@@ -36,32 +36,17 @@ PolicySpec spec() {
                        "over the lanes of the unit: where lanes hold sets of their own, each decides alone"},
                       {"authors' code: the lost weight in the softmax is not repaired",
                        "the same; mass=count or log repairs it"}},
-       .params =
-           {{.name = "gate",
-             .type = ParamType::choice,
-             .fallback = "moving",
-             .choices = {"moving", "fixed"},
-             .help = "whether the least cosine of a merge follows what leaves or is `tau`"},
-            {.name = "rate",
-             .type = ParamType::real,
-             .fallback = "0.5",
-             .min = 0,
-             .max = 1,
-             .help = "with gate=moving: weight of the newest cosines in the moving mean"},
-            {.name = "tau",
-             .type = ParamType::real,
-             .fallback = "0.6",
-             .min = -1,
-             .max = 2,
-             .help = "with gate=fixed: the least cosine; -1 merges everything, above 1 nothing"},
-            {.name = "weights",
-             .type = ParamType::choice,
-             .fallback = "cosine",
-             .choices = {"cosine", "exponential"},
-             .help = "of what joins: its cosine, beside 1, divided by the number of tokens; or exp(cosine), "
-                     "beside e, divided by the sum"},
-            mass_param(),
-            target_param()}},
+       .params = {choice_param("gate", "moving", {"moving", "fixed"},
+                               "whether the least cosine of a merge follows what leaves or is `tau`"),
+                  real_param("rate", "0.5", {0, 1},
+                             "with gate=moving: weight of the newest cosines in the moving mean"),
+                  real_param("tau", "0.6", {-1, 2},
+                             "with gate=fixed: the least cosine; -1 merges everything, above 1 nothing"),
+                  choice_param(
+                      "weights", "cosine", {"cosine", "exponential"},
+                      "of what joins: its cosine, beside 1, divided by the number of tokens; or exp(cosine), "
+                      "beside e, divided by the sum"),
+                  mass_param(), target_param()}},
       rule);
 }
 

@@ -1,6 +1,6 @@
 // Elastic Cache's merging: what the prompt loses joins its neighbour.
 #include "policies/api/spec.hpp"
-#include "policies/parts/merging.hpp"
+#include "policies/parts/merging/merging.hpp"
 
 namespace kvsim::policy::elastic_merge {
 namespace {
@@ -33,13 +33,9 @@ PolicySpec spec() {
              "the rule as the paper states it"},
             {"authors' code: the lost weight in the softmax is not repaired",
              "the same; mass=count or log repairs it"}},
-       .params = {{.name = "nearest",
-                   .type = ParamType::choice,
-                   .fallback = "position",
-                   .choices = {"position", "cosine"},
-                   .help = "nearest in the text, or, for comparison, by the cosine of the keys"},
-                  mass_param(),
-                  target_param()}},
+       .params = {choice_param("nearest", "position", {"position", "cosine"},
+                               "nearest in the text, or, for comparison, by the cosine of the keys"),
+                  mass_param(), target_param()}},
       rule);
 }
 

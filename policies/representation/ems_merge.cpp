@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/merging.hpp"
+#include "policies/parts/merging/merging.hpp"
+#include "policies/parts/rows/column_sums.hpp"
 
 namespace kvsim::policy::ems_merge {
 namespace {
@@ -69,9 +69,8 @@ PolicySpec spec() {
                 "https://arxiv.org/abs/2412.08521",
        .details =
            "Once, when the prompt is cut, in each KV head: what stays are centres. Of what leaves, the "
-           "tokens "
-           "with the best scores are candidates, and all others are dropped. A candidate joins the centre "
-           "with the largest product of the cosines of keys and values among those whose keys have a "
+           "tokens with the best scores are candidates, and all others are dropped. A candidate joins the "
+           "centre with the largest product of the cosines of keys and values among those whose keys have a "
            "positive cosine, or is dropped where that product is below tau. Keys and values become means, "
            "weighted by the scores. A score is the larger of two sums of attention, over all rows and over "
            "the last ones, the second scaled to the mean of the first, summed over the query heads of the KV "
@@ -79,38 +78,20 @@ PolicySpec spec() {
            "trace.",
        .departures =
            {{"EMS: no released code is known to us; the three classes, the product of cosines and the centre "
-             "of "
-             "zeros that takes what is below tau follow the abstract and what others write about it",
+             "of zeros that takes what is below tau follow the abstract and what others write about it",
              "tau, the number of candidates, the window, the larger of both scores and the weights are ours"},
             {"EMS: the product of two negative cosines is positive", "keys must have a positive cosine"},
             {"EMS: its own scores choose the centres",
              "only the merging is here; which tokens stay is the eviction's, such as ems_like"}},
-       .params = {{.name = "tau",
-                   .type = ParamType::real,
-                   .fallback = "0.6",
-                   .min = -1,
-                   .max = 2,
-                   .help = "the least product of cosines of a merge; above 1 nothing is merged"},
-                  {.name = "candidates",
-                   .type = ParamType::real,
-                   .fallback = "4",
-                   .min = 1,
-                   .max = 1e6,
-                   .help =
-                       "times the number of tokens that stay: so many stay or are candidates; 1: none is"},
-                  {.name = "window",
-                   .type = ParamType::count,
-                   .fallback = "32",
-                   .min = 1,
-                   .max = 1 << 20,
-                   .unit = "rows",
-                   .help = "the last rows of the prompt, whose attention counts as much as that of all"},
-                  {.name = "weights",
-                   .type = ParamType::choice,
-                   .fallback = "score",
-                   .choices = {"score", "equal"},
-                   .help = "of the means"},
-                  mass_param(),
+       .params = {real_param("tau", "0.6", {-1, 2},
+                             "the least product of cosines of a merge; above 1 nothing is merged"),
+                  real_param(
+                      "candidates", "4", {1, 1e6},
+                      "times the number of tokens that stay: so many stay or are candidates; 1: none is"),
+                  count_param("window", "32", {1, 1 << 20},
+                              "the last rows of the prompt, whose attention counts as much as that of all",
+                              "rows"),
+                  choice_param("weights", "score", {"score", "equal"}, "of the means"), mass_param(),
                   target_param()},
        .needs = {.prompt_rows = RowNeed::all}},
       rule,

@@ -91,34 +91,23 @@ class ExternalRows final : public Representation {
 PolicySpec spec() {
   return {
       .name = "external_rows",
-      .kind = Kind::representation,
       .summary = "the keys and values of a file in place of the run's own: trained merging, or any other",
       .details =
           "A file holds, per layer, KV head and position, the key (after rotation) and the value to store: "
-          "what "
-          "LoCoCo's trained convolution, for one, leaves in its slots. Which positions are held is the "
-          "eviction's "
-          "to say, and external_mask may read it from the same file; rows of positions that are not held do "
-          "not "
-          "matter, so merged slots stand at any positions that the mask keeps. If the file covers the prompt "
-          "alone, "
-          "generated tokens stay as they come; if it covers the whole run, they are replaced as they join. "
-          "Rows "
-          "count as numbers of the trace's width and are not rounded to it.",
-      .params =
-          {{.name = "file", .type = ParamType::word, .help = "HDF5 file with the rows", .required = true},
-           {.name = "keys",
-            .type = ParamType::word,
-            .fallback = "keys",
-            .help = "its dataset [n_layers, n_kv_heads, n, dim], a key per position: n is the prompt's "
-                    "length, or that of prompt and generated tokens"},
-           {.name = "values", .type = ParamType::word, .fallback = "values", .help = "the same of values"}},
+          "what LoCoCo's trained convolution, for one, leaves in its slots. Which positions are held is the "
+          "eviction's to say, and external_mask may read it from the same file; rows of positions that are "
+          "not held do not matter, so merged slots stand at any positions that the mask keeps. If the file "
+          "covers the prompt alone, generated tokens stay as they come; if it covers the whole run, they are "
+          "replaced as they join. Rows count as numbers of the trace's width and are not rounded to it.",
+      .params = {required_param("file", "HDF5 file with the rows"),
+                 word_param(
+                     "keys", "keys",
+                     "its dataset [n_layers, n_kv_heads, n, dim], a key per position: n is the prompt's "
+                     "length, or that of prompt and generated tokens"),
+                 word_param("values", "values", "the same of values")},
       .cost = [](const Params&,
                  const CostShape&) { return Cost{}; },  // that of making the rows is unknown here
-      .ledger = [](const Params&, const StorageShape& shape, std::uint64_t kept,
-                   std::uint64_t appended) { return exact_ledger(shape, kept + appended); },
-      .make_representation = [](const Params& params, const CacheUnit& unit)
-          -> std::unique_ptr<Representation> { return std::make_unique<ExternalRows>(params, unit); }};
+      .rule = RepresentationRule{.make = made<ExternalRows>}};
 }
 
 }  // namespace kvsim::policy::external_rows

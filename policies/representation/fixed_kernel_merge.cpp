@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/column_sums.hpp"
 
 namespace kvsim::policy::fixed_kernel_merge {
 namespace {
@@ -105,7 +105,8 @@ class FixedKernelMerge final : public Representation {
 };
 
 /// A row of what is kept becomes a weighted sum of its neighbours, once.
-Cost fixed_kernel_cost(const Rule& rule, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
   Cost out;
   out.prompt_rows = kAllRows;
   out.prompt = prompt_sums(shape, shape.prompt);
@@ -123,27 +124,19 @@ Cost fixed_kernel_cost(const Rule& rule, const CostShape& shape) {
 PolicySpec spec() {
   return {
       .name = "fixed_kernel_merge",
-      .kind = Kind::representation,
       .summary =
-          "what is kept of the prompt is blended with a Gaussian mixture of its neighbours: ours, not "
-          "LoCoCo",
+          "what is kept of the prompt is blended with a Gaussian mixture of its neighbours: ours, not LoCoCo",
       .details =
           "Not a published rule. LoCoCo (Cai, Tian, Wang, Chen, LoCoCo: Dropping In Convolutions for Long "
           "Context Compression, ICML 2024, https://arxiv.org/abs/2406.05317) keeps heavy hitters in half of "
-          "its "
-          "slots; every other slot is a mixture of tokens whose weights a trained convolution computes, "
-          "blended "
-          "with the next heavy hitter. Here the weights are a fixed Gaussian around that token. When the "
-          "prompt "
-          "is cut, in each KV head, the tokens with the most accumulated attention of those that stay are "
-          "left "
-          "as they are. Each of the others becomes (1 - blend) times itself plus blend times the mixture of "
-          "the "
-          "prompt's tokens near it, in keys and in values; the weights of a mixture add up to 1. Where the "
-          "whole "
-          "prompt stays, nothing is mixed, and later tokens stay as they come. Results say nothing of what "
-          "the "
-          "trained method reaches. Mixed numbers are not rounded to the format of the trace.",
+          "its slots; every other slot is a mixture of tokens whose weights a trained convolution computes, "
+          "blended with the next heavy hitter. Here the weights are a fixed Gaussian around that token. When "
+          "the prompt is cut, in each KV head, the tokens with the most accumulated attention of those that "
+          "stay are left as they are. Each of the others becomes (1 - blend) times itself plus blend times "
+          "the mixture of the prompt's tokens near it, in keys and in values; the weights of a mixture add "
+          "up to 1. Where the whole prompt stays, nothing is mixed, and later tokens stay as they come. "
+          "Results say nothing of what the trained method reaches. Mixed numbers are not rounded to the "
+          "format of the trace.",
       .departures =
           {{"LoCoCo: weights of a mixture are computed by a trained convolution of width 21, keys and values "
             "together, over chunks of 512 tokens",
@@ -151,32 +144,15 @@ PolicySpec spec() {
            {"LoCoCo: the blend is learned, around one half", "blend=0.5; 0 is the eviction alone"},
            {"LoCoCo: the next heavy hitters are what a mixture is blended with",
             "the other tokens that the eviction keeps; h2o(recent=0) keeps heavy hitters alone"}},
-      .params = {{.name = "blend",
-                  .type = ParamType::real,
-                  .fallback = "0.5",
-                  .min = 0,
-                  .max = 1,
-                  .help = "share of the mixture; 0: every token stays as it is"},
-                 {.name = "reach",
-                  .type = ParamType::count,
-                  .fallback = "10",
-                  .min = 0,
-                  .max = 1 << 16,
-                  .unit = "tokens",
-                  .help = "on either side that a mixture takes in: its width is twice that and one"},
-                 {.name = "plain",
-                  .type = ParamType::share,
-                  .fallback = "0.5",
-                  .help = "of the tokens kept that stay as they are, those with the most attention"}},
+      .params = {real_param("blend", "0.5", {0, 1}, "share of the mixture; 0: every token stays as it is"),
+                 count_param("reach", "10", {0, 1 << 16},
+                             "on either side that a mixture takes in: its width is twice that and one",
+                             "tokens"),
+                 share_param("plain", "0.5",
+                             "of the tokens kept that stay as they are, those with the most attention")},
       .needs = {.prompt_rows = RowNeed::all, .keys = true, .values = true},
-      .cost = [](const Params& params,
-                 const CostShape& shape) { return fixed_kernel_cost(Rule::of(params), shape); },
-      .ledger = [](const Params&, const StorageShape& shape, std::uint64_t kept,
-                   std::uint64_t appended) { return exact_ledger(shape, kept + appended); },
-      .make_representation = [](const Params& params,
-                                const CacheUnit& unit) -> std::unique_ptr<Representation> {
-        return std::make_unique<FixedKernelMerge>(Rule::of(params), unit);
-      }};
+      .cost = cost_of,
+      .rule = RepresentationRule{.make = made<FixedKernelMerge, Rule>}};
 }
 
 }  // namespace kvsim::policy::fixed_kernel_merge

@@ -1,8 +1,8 @@
 // 8-bit floats, as vLLM's cache.
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/float_format.hpp"
-#include "policies/parts/prompt_scaled.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/codes/prompt_scaled.hpp"
 
 namespace kvsim::policy::fp8 {
 namespace {
@@ -25,35 +25,39 @@ Fp8 code_of(const Params& params) {
   return {params.is("format", "e4m3") ? kE4M3 : kE5M2};
 }
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  Fp8 code = code_of(params);
+  if (params.is("scale", "head")) code.scales.resize(1);
+  return row_ledger(code, code, shape, kept + appended);
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  if (params.is("scale", "head")) return std::make_unique<PromptScaled<Fp8>>(code_of(params), unit);
+  return std::make_unique<RowRepresentation<Fp8>>(code_of(params), code_of(params));
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "fp8",
-      .kind = Kind::representation,
       .summary = "8-bit floats with one scale per KV head, or none, as vLLM's cache",
       .paper = "vLLM, quantized KV cache, https://docs.vllm.ai",
       .details =
           "Every number is divided by its scale, rounded to the nearest 8-bit float (halves to even, beyond "
-          "the largest "
-          "to the largest) and multiplied by it when it is read. Keys are coded as rotated. With scale=one, "
-          "which is "
-          "what an engine does without calibration, numbers near 0 and beyond the largest are lost.",
+          "the largest to the largest) and multiplied by it when it is read. Keys are coded as rotated. With "
+          "scale=one, which is what an engine does without calibration, numbers near 0 and beyond the "
+          "largest are lost.",
       .departures = {{"vLLM: scales come from a calibration on other texts",
                       "scale=head takes them from the prompt itself"}},
       .params =
-          {{.name = "format",
-            .type = ParamType::choice,
-            .fallback = "e4m3",
-            .choices = {"e4m3", "e5m2"},
-            .help = "e4m3: three bits of mantissa, up to 448; e5m2: two, up to 57344"},
-           {.name = "scale",
-            .type = ParamType::choice,
-            .fallback = "one",
-            .choices = {"one", "head"},
-            .help =
-                "one: numbers are stored unscaled; head: the largest of the prompt per KV head becomes the "
-                "format's largest"}},
+          {choice_param("format", "e4m3", {"e4m3", "e5m2"},
+                        "e4m3: three bits of mantissa, up to 448; e5m2: two, up to 57344"),
+           choice_param(
+               "scale", "one", {"one", "head"},
+               "one: numbers are stored unscaled; head: the largest of the prompt per KV head becomes the "
+               "format's largest")},
       .needs_of =
           [](const Params& params) {
             const bool reads = params.is("scale", "head");
@@ -66,17 +70,7 @@ PolicySpec spec() {
             const CodeOps ops{2 + scaled, 1 + scaled};
             return coding_cost(shape, ops, ops, Coding::appending);
           },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            Fp8 code = code_of(params);
-            if (params.is("scale", "head")) code.scales.resize(1);
-            return row_ledger(code, code, shape, kept + appended);
-          },
-      .make_representation = [](const Params& params,
-                                const CacheUnit& unit) -> std::unique_ptr<Representation> {
-        if (params.is("scale", "head")) return std::make_unique<PromptScaled<Fp8>>(code_of(params), unit);
-        return std::make_unique<RowRepresentation<Fp8>>(code_of(params), code_of(params));
-      }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::fp8

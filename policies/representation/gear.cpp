@@ -6,10 +6,11 @@
 #include <unordered_map>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/low_rank.hpp"
-#include "policies/parts/scalar_code.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/low_rank.hpp"
+#include "policies/parts/codes/plain_representation.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
@@ -212,18 +213,8 @@ class GearCodec final : public Codec {
   std::vector<std::size_t> left_;  ///< tokens held of each group of keys
 };
 
-class Gear final : public Representation {
- public:
-  Gear(const Rule& rule, const CacheUnit& unit) : rule_(rule), unit_(unit) {}
-  void finish_prompt(const Prompt& /*prompt*/) override {}
-  std::unique_ptr<Codec> codec() const override { return std::make_unique<GearCodec>(rule_, unit_); }
-
- private:
-  Rule rule_;
-  CacheUnit unit_;
-};
-
-Cost gear_cost(const Rule& rule, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
   if (rule.code.exact()) return {};
   CodeOps ops = scalar_code_ops(rule.code);
   const double kept = real(std::min(shape.prompt, shape.budget)), buffer = real(rule.buffer);
@@ -256,9 +247,28 @@ Cost gear_cost(const Rule& rule, const CostShape& shape) {
   return out;
 }
 
-ParamSpec rank_param(const char* name, const char* fallback, const char* help) {
-  return {
-      .name = name, .type = ParamType::count, .fallback = fallback, .min = 0, .max = 1 << 10, .help = help};
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  if (rule.code.exact()) return exact_ledger(shape, kept + appended);
+  const auto block = [&](std::size_t tokens) {
+    return Block{tokens, tokens, rule.group == 0 ? 1 : tokens / rule.group,
+                 shape.n_lanes * shape.key_dim * 2 * rule.outliers_of(tokens)};
+  };
+  const std::uint64_t rest = kept % rule.buffer + appended;
+  Ledger out = exact_ledger(shape, rest % rule.buffer);
+  add_block(out, rule, shape, 0, block(kept - kept % rule.buffer));
+  for (std::uint64_t i = 1; i <= rest / rule.buffer; ++i) add_block(out, rule, shape, i, block(rule.buffer));
+  return out;
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  const Rule rule = Rule::of(params);
+  if (rule.group > 0 && static_cast<std::size_t>(unit.value_dim) % rule.group != 0)
+    usage_error("groups of " + std::to_string(rule.group) + " do not divide a vector of " +
+                    std::to_string(unit.value_dim) + " numbers",
+                "gear(" + params.text() + ")", "Choose a group that does.");
+  return std::make_unique<PlainRepresentation<GearCodec, Rule, CacheUnit>>(rule, unit);
 }
 
 }  // namespace
@@ -266,7 +276,6 @@ ParamSpec rank_param(const char* name, const char* fallback, const char* help) {
 PolicySpec spec() {
   return {
       .name = "gear",
-      .kind = Kind::representation,
       .summary = "codes in few bits, with outliers beside them and their error as a product of low rank",
       .paper =
           "Kang, Zhang, Kundu, Jeong, Liu, Krishna, Zhao, GEAR: An Efficient KV Cache Compression Recipe for "
@@ -274,82 +283,39 @@ PolicySpec spec() {
       .details =
           "A coding vector is a channel of the keys, over the tokens that are coded together, or a token's "
           "values. Its least and its largest numbers are stored as they come; in their place its mean is "
-          "coded. "
-          "What remains of the error is stored per KV head as a product of two factors of few columns, found "
-          "by "
-          "power iteration. Keys and values wait exactly until a buffer is full; the prompt is one block, "
-          "each "
-          "full buffer another. outliers=0 is GEAR-L.",
+          "coded. What remains of the error is stored per KV head as a product of two factors of few "
+          "columns, found by power iteration. Keys and values wait exactly until a buffer is full; the "
+          "prompt is one block, each full buffer another. outliers=0 is GEAR-L.",
       .departures = {{"authors' code: the number of outliers of a token is used for a channel, too",
                       "the share is of each coding vector, rounded down on each side: a short buffer has "
                       "none in its keys"},
                      {"paper and code: nothing is evicted",
                       "a token that leaves takes its outliers and its row of the factors with it; the other "
-                      "factor, and "
-                      "scales, stay as long as a token of theirs"}},
+                      "factor, and scales, stay as long as a token of theirs"}},
       .params = {bits_param("2"),
-                 {.name = "base",
-                  .type = ParamType::choice,
-                  .fallback = "kivi",
-                  .choices = {"kivi", "kcvt"},
-                  .help = "what shares a scale: groups of tokens or channels; or whole channels and vectors"},
-                 {.name = "group",
-                  .type = ParamType::count,
-                  .fallback = "64",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .help = "with base=kivi: tokens of a key's group, channels of a value's"},
-                 {.name = "buffer",
-                  .type = ParamType::count,
-                  .fallback = "64",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help = "that wait exactly and are coded at once; with base=kivi a multiple of the group"},
-                 {.name = "outliers",
-                  .type = ParamType::share,
-                  .fallback = "0.02",
-                  .help = "of each coding vector, half of them the least and half the largest numbers"},
-                 rank_param("rank", "4", "columns of the prompt's factors; 0: none"),
-                 rank_param("buffer_rank", "2", "columns of a buffer's factors; 0: none"),
-                 {.name = "loops",
-                  .type = ParamType::count,
-                  .fallback = "3",
-                  .min = 1,
-                  .max = 1000,
-                  .help = "of the power iteration"}},
+                 choice_param(
+                     "base", "kivi", {"kivi", "kcvt"},
+                     "what shares a scale: groups of tokens or channels; or whole channels and vectors"),
+                 count_param("group", "64", {1, 1 << 20},
+                             "with base=kivi: tokens of a key's group, channels of a value's"),
+                 count_param(
+                     "buffer", "64", {1, 1 << 20},
+                     "that wait exactly and are coded at once; with base=kivi a multiple of the group",
+                     "tokens"),
+                 share_param("outliers", "0.02",
+                             "of each coding vector, half of them the least and half the largest numbers"),
+                 count_param("rank", "4", {0, 1 << 10}, "columns of the prompt's factors; 0: none"),
+                 count_param("buffer_rank", "2", {0, 1 << 10}, "columns of a buffer's factors; 0: none"),
+                 count_param("loops", "3", {1, 1000}, "of the power iteration")},
       .randomised = true,
-      .cost = [](const Params& params, const CostShape& shape) { return gear_cost(Rule::of(params), shape); },
+      .cost = cost_of,
       .check =
           [](const Params& params) {
             const Rule rule = Rule::of(params);
             if (rule.group > 0 && rule.buffer % rule.group != 0)
               usage_error("the buffer must be a multiple of the group", "gear(" + params.text() + ")");
           },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            const Rule rule = Rule::of(params);
-            if (rule.code.exact()) return exact_ledger(shape, kept + appended);
-            const auto block = [&](std::size_t tokens) {
-              return Block{tokens, tokens, rule.group == 0 ? 1 : tokens / rule.group,
-                           shape.n_lanes * shape.key_dim * 2 * rule.outliers_of(tokens)};
-            };
-            const std::uint64_t rest = kept % rule.buffer + appended;
-            Ledger out = exact_ledger(shape, rest % rule.buffer);
-            add_block(out, rule, shape, 0, block(kept - kept % rule.buffer));
-            for (std::uint64_t i = 1; i <= rest / rule.buffer; ++i)
-              add_block(out, rule, shape, i, block(rule.buffer));
-            return out;
-          },
-      .make_representation = [](const Params& params,
-                                const CacheUnit& unit) -> std::unique_ptr<Representation> {
-        const Rule rule = Rule::of(params);
-        if (rule.group > 0 && static_cast<std::size_t>(unit.value_dim) % rule.group != 0)
-          usage_error("groups of " + std::to_string(rule.group) + " do not divide a vector of " +
-                          std::to_string(unit.value_dim) + " numbers",
-                      "gear(" + params.text() + ")", "Choose a group that does.");
-        return std::make_unique<Gear>(rule, unit);
-      }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::gear

@@ -2,9 +2,9 @@
 #include <limits>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/row_codec.hpp"
-#include "policies/parts/scalar_code.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/row_codec.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
 
 namespace kvsim::policy::int8 {
 namespace {
@@ -34,39 +34,37 @@ Int8 code_of(const Params& params) {
   return {params.is("variant", "vllm")};
 }
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  return row_ledger(code_of(params), code_of(params), shape, kept + appended);
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit&) {
+  return std::make_unique<RowRepresentation<Int8>>(code_of(params), code_of(params));
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "int8",
-      .kind = Kind::representation,
       .summary = "8-bit whole numbers with a scale per token and KV head",
       .paper = "vLLM, --kv-cache-dtype int8_per_token_head, https://github.com/vllm-project/vllm/pull/38378",
       .details =
           "A vector's scale is (largest |x|) / 127 as a 16-bit float, and codes are the nearest whole "
-          "numbers "
-          "from -127 to 127, halves to even. It is scalar(bits=8,group=0,zero=absmax) under the name of the "
-          "format. 8 + 16/d bits per number at a head size of d.",
+          "numbers from -127 to 127, halves to even. It is scalar(bits=8,group=0,zero=absmax) under the name "
+          "of the format. 8 + 16/d bits per number at a head size of d.",
       .departures = {{"vLLM: 32-bit scales, none below 1e-6, and codes that are cut off towards 0",
                       "16-bit scales and codes to nearest; variant=vllm is vLLM's"}},
-      .params = {{.name = "variant",
-                  .type = ParamType::choice,
-                  .fallback = "plain",
-                  .choices = {"plain", "vllm"},
-                  .help = "plain: 16-bit scales, codes to nearest; vllm: 32-bit scales, codes towards 0"}},
+      .params = {choice_param(
+          "variant", "plain", {"plain", "vllm"},
+          "plain: 16-bit scales, codes to nearest; vllm: 32-bit scales, codes towards 0")},
       .cost =
           [](const Params&, const CostShape& shape) {
             const CodeOps ops = scalar_code_ops({ScalarKind::absmax, 8});
             return coding_cost(shape, ops, ops, Coding::appending);
           },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            return row_ledger(code_of(params), code_of(params), shape, kept + appended);
-          },
-      .make_representation =
-          [](const Params& params, const CacheUnit&) {
-            return std::make_unique<RowRepresentation<Int8>>(code_of(params), code_of(params));
-          }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::int8

@@ -1,6 +1,6 @@
 // Keys in few bits per channel, values in few bits per token, the latest tokens exact.
 #include "policies/api/spec.hpp"
-#include "policies/parts/grouped_codec.hpp"
+#include "policies/parts/codes/grouped_codec.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::kivi {
@@ -20,12 +20,13 @@ GroupedRules rules(const Params& params) {
   return {rule(params, "keys", 0), rule(params, "values", params.count("value_bits"))};
 }
 
-ParamSpec axis_param(const char* name, const char* fallback, const char* help) {
-  return {.name = name,
-          .type = ParamType::choice,
-          .fallback = fallback,
-          .choices = {"channel", "token"},
-          .help = help};
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  return grouped_ledger(rules(params), shape, kept + appended);
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  return std::make_unique<GroupedRepresentation>(rules(params), unit, "kivi(" + params.text() + ")");
 }
 
 }  // namespace
@@ -33,21 +34,16 @@ ParamSpec axis_param(const char* name, const char* fallback, const char* help) {
 PolicySpec spec() {
   return {
       .name = "kivi",
-      .kind = Kind::representation,
       .summary = "keys in few bits per channel, values per token, the latest tokens exact",
       .paper =
           "Liu, Yuan, Jin, Zhong, Xu, Braverman, Chen, Hu, KIVI: A Tuning-Free Asymmetric 2bit Quantization "
-          "for KV "
-          "Cache, ICML 2024, https://arxiv.org/abs/2402.02750",
+          "for KV Cache, ICML 2024, https://arxiv.org/abs/2402.02750",
       .details =
           "Keys: each channel of `group` successive tokens shares a scale and a least number. Values: "
-          "`group` "
-          "channels of a token do. Keys wait exactly until there are `residual` of them, then all are coded "
-          "at once; "
-          "of the values the latest `residual` are exact. Codes are made of the keys after rotation. The "
-          "prompt is "
-          "processed with exact numbers; `keys` and `values` swap the axes, for the paper's comparison of "
-          "the four.",
+          "`group` channels of a token do. Keys wait exactly until there are `residual` of them, then all "
+          "are coded at once; of the values the latest `residual` are exact. Codes are made of the keys "
+          "after rotation. The prompt is processed with exact numbers; `keys` and `values` swap the axes, "
+          "for the paper's comparison of the four.",
       .departures =
           {{"authors' code: keys are coded after the query has read them",
             "the same: a token's own query reads it exactly"},
@@ -55,29 +51,15 @@ PolicySpec spec() {
             "a coded token that an eviction drops leaves its group, whose scale lives as long as one of its "
             "tokens; groups are of tokens that are held"}},
       .params = {bits_param("2"),
-                 {.name = "value_bits",
-                  .type = ParamType::count,
-                  .fallback = "0",
-                  .min = 0,
-                  .max = 8,
-                  .unit = "bits",
-                  .help = "of a value's code, where it has another width than a key's; 0: the same"},
-                 {.name = "group",
-                  .type = ParamType::count,
-                  .fallback = "32",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .help = "tokens of a key's group, channels of a value's"},
-                 {.name = "residual",
-                  .type = ParamType::count,
-                  .fallback = "128",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help = "of the exact window; a multiple of the group"},
-                 axis_param("keys", "channel",
-                            "what shares a scale: a channel of several tokens, or channels of a token"),
-                 axis_param("values", "token", "the same for values")},
+                 count_param("value_bits", "0", {0, 8},
+                             "of a value's code, where it has another width than a key's; 0: the same",
+                             "bits"),
+                 count_param("group", "32", {1, 1 << 20}, "tokens of a key's group, channels of a value's"),
+                 count_param("residual", "128", {1, 1 << 20}, "of the exact window; a multiple of the group",
+                             "tokens"),
+                 choice_param("keys", "channel", {"channel", "token"},
+                              "what shares a scale: a channel of several tokens, or channels of a token"),
+                 choice_param("values", "token", {"channel", "token"}, "the same for values")},
       .cost = [](const Params& params, const CostShape& shape) { return grouped_cost(rules(params), shape); },
       .check =
           [](const Params& params) {
@@ -89,13 +71,7 @@ PolicySpec spec() {
                                              params.count("group")) +
                               ".");
           },
-      .ledger = [](const Params& params, const StorageShape& shape, std::uint64_t kept,
-                   std::uint64_t appended) { return grouped_ledger(rules(params), shape, kept + appended); },
-      .make_representation =
-          [](const Params& params, const CacheUnit& unit) {
-            return std::make_unique<GroupedRepresentation>(rules(params), unit,
-                                                           "kivi(" + params.text() + ")");
-          }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::kivi

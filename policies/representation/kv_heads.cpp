@@ -1,5 +1,5 @@
 // Several KV heads side by side become one of their size, by principal components.
-#include "policies/parts/subspace.hpp"
+#include "policies/parts/codes/subspace.hpp"
 
 namespace kvsim::policy::kv_heads {
 namespace {
@@ -19,11 +19,9 @@ PolicySpec spec() {
        .paper = "Yu et al., Effectively Compress KV Heads for LLM, arXiv 2024, "
                 "https://arxiv.org/abs/2406.07056",
        .details = "A stand-in without training. `heads` neighbouring KV heads are one vector; of its "
-                  "principal components "
-                  "on other runs (SVD-a: of the activations, not centred) as many are kept as one head has "
-                  "numbers, for "
-                  "keys and for values. A token is stored as its coordinates in 16 bits, and its own query "
-                  "reads them.",
+                  "principal components on other runs (SVD-a: of the activations, not centred) as many are "
+                  "kept as one head has numbers, for keys and for values. A token is stored as its "
+                  "coordinates in 16 bits, and its own query reads them.",
        .departures =
            {{"paper: the components are folded into the weights, which are then tuned (LoRA) where much is "
              "cut",
@@ -31,17 +29,10 @@ PolicySpec spec() {
             {"paper: without rotation keys are folded as they are projected; with it there are two ways",
              "rope=after projects rotated keys, and queries at each step; rope=before projects them before "
              "rotation and rotates what is read"}},
-       .params = {{.name = "heads",
-                   .type = ParamType::count,
-                   .fallback = "2",
-                   .min = 1,
-                   .max = 1 << 10,
-                   .help = "that become one; it must divide the layer's KV heads"},
-                  {.name = "rope",
-                   .type = ParamType::choice,
-                   .fallback = "after",
-                   .choices = {"after", "before"},
-                   .help = "whether keys are projected after or before rotation"}},
+       .params = {count_param("heads", "2", {1, 1 << 10},
+                              "that become one; it must divide the layer's KV heads"),
+                  choice_param("rope", "after", {"after", "before"},
+                               "whether keys are projected after or before rotation")},
        .layer_unit = [](const Params&) { return true; }},
       rule, {"heads", "rope"});
 }

@@ -1,6 +1,6 @@
 // KVMerger's merging: runs of similar keys become one.
 #include "policies/api/spec.hpp"
-#include "policies/parts/merging.hpp"
+#include "policies/parts/merging/merging.hpp"
 
 namespace kvsim::policy::kvmerger_merge {
 namespace {
@@ -37,20 +37,10 @@ PolicySpec spec() {
             {"KVMerger: no released code is known to us; runs, weights and the factor on values follow "
              "what others write about it",
              "sigma=5 and epsilon=0.75, as they report; mass=none or log instead of the factor"}},
-       .params = {{.name = "epsilon",
-                   .type = ParamType::real,
-                   .fallback = "0.75",
-                   .min = -1,
-                   .max = 1,
-                   .help = "neighbours of a run have a cosine above this; 1: nothing is merged"},
-                  {.name = "sigma",
-                   .type = ParamType::real,
-                   .fallback = "5",
-                   .min = 0.01,
-                   .max = 1e6,
-                   .help = "of the Gaussian, in units of the keys"},
-                  mass_param("count"),
-                  target_param()}},
+       .params = {real_param("epsilon", "0.75", {-1, 1},
+                             "neighbours of a run have a cosine above this; 1: nothing is merged"),
+                  real_param("sigma", "5", {0.01, 1e6}, "of the Gaussian, in units of the keys"),
+                  mass_param("count"), target_param()}},
       rule);
 }
 

@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/calibrated_tables.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/float_format.hpp"
-#include "policies/parts/level_code.hpp"
-#include "policies/parts/scalar_code.hpp"
+#include "policies/parts/codes/calibrated_tables.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/codes/level_code.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::kvquant {
@@ -299,7 +299,8 @@ class Kvquant final : public Representation {
   Taught taught_;
 };
 
-Cost kvquant_cost(const Rule& rule, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
   if (rule.exact()) return {};
   // Minus the offset, over the span, a search among the levels, into its byte; out of it, looked up, times,
   // plus.
@@ -316,91 +317,71 @@ Cost kvquant_cost(const Rule& rule, const CostShape& shape) {
   return coding_cost(shape, keys, values, Coding::apart);
 }
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  const std::uint64_t tokens = kept + appended, exact = std::min<std::uint64_t>(tokens, rule.sinks),
+                      coded = tokens - exact;
+  if (rule.exact()) return exact_ledger(shape, tokens);
+  const std::uint64_t of_keys = rule.outliers_of(shape.n_lanes * shape.key_dim);
+  const std::uint64_t of_values = rule.whole_layer ? rule.outliers_of(shape.n_lanes * shape.value_dim)
+                                                   : shape.n_lanes * rule.outliers_of(shape.value_dim);
+  return kvquant_ledger(rule, shape, exact, coded, coded * (of_keys + of_values));
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  return std::make_unique<Kvquant>(Rule::of(params), CalibratedTables(maker(params), params, unit), unit);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "kvquant",
-      .kind = Kind::representation,
       .summary = "keys before rotation per channel, values per token, at levels that other runs have taught",
       .paper =
           "Hooper, Kim, Mohammadzadeh, Mahoney, Shao, Keutzer, Gholami, KVQuant: Towards 10 Million Context "
           "Length LLM Inference with KV Cache Quantization, NeurIPS 2024, https://arxiv.org/abs/2401.18079",
       .details =
           "KVQuant without Fisher weights. Keys are coded before rotation and rotated when they are read. A "
-          "channel "
-          "of the keys has a range that a calibration found on other runs; numbers beyond it are outliers, "
-          "16-bit "
-          "floats beside the codes. Of a token's values the outliers are found as it joins, half of them the "
-          "least "
-          "and half the largest, and the others span the range. Codes are the nearest of 2^bits levels, one "
-          "table "
-          "for a layer's keys and one for its values: the centres of clusters of the calibration's numbers. "
-          "qnorm reads levels that keep mean and deviation of those numbers. The first token is exact. A "
-          "token's own query reads its code. The ledger known beforehand takes `outliers` of the keys, too; "
-          "a run has "
-          "as many as lie beyond the ranges, and what is counted of it are those.",
+          "channel of the keys has a range that a calibration found on other runs; numbers beyond it are "
+          "outliers, 16-bit floats beside the codes. Of a token's values the outliers are found as it joins, "
+          "half of them the least and half the largest, and the others span the range. Codes are the nearest "
+          "of 2^bits levels, one table for a layer's keys and one for its values: the centres of clusters of "
+          "the calibration's numbers. qnorm reads levels that keep mean and deviation of those numbers. The "
+          "first token is exact. A token's own query reads its code. The ledger known beforehand takes "
+          "`outliers` of the keys, too; a run has as many as lie beyond the ranges, and what is counted of "
+          "it are those.",
       .departures =
           {{"paper: clusters weight each number by the squared gradient of the loss (Fisher information)",
             "a trace has no gradients: every number weighs the same, which the authors' code allows, too"},
            {"paper: outliers of a token's values are those beyond two percentiles",
             "as many numbers as the share of the vector comes to, rounded; of an odd number the last is at "
-            "the side "
-            "that is farther from the median"},
+            "the side that is farther from the median"},
            {"authors' code: key outliers of a token may be limited to 21 on each side",
             "they are not limited"}},
       .params = with_calibration_params(
           {bits_param("3"),
-           {.name = "outliers",
-            .type = ParamType::share,
-            .fallback = "0.01",
-            .help = "of the numbers that are stored beside the codes; 0: none, and numbers beyond a range "
-                    "become its "
-                    "end"},
-           {.name = "sinks",
-            .type = ParamType::count,
-            .fallback = "1",
-            .min = 0,
-            .max = 1 << 10,
-            .unit = "tokens",
-            .help = "first ones of the sequence that stay exact"},
-           {.name = "values",
-            .type = ParamType::choice,
-            .fallback = "layer",
-            .choices = {"layer", "head"},
-            .help = "whose values of a token share a range and outliers: all KV heads of the layer, or one"},
-           {.name = "qnorm",
-            .type = ParamType::flag,
-            .fallback = "false",
-            .help = "read levels keep the mean and deviation of the calibration's numbers"}}),
+           share_param("outliers", "0.01",
+                       "of the numbers that are stored beside the codes; 0: none, and numbers beyond a range "
+                       "become its end"),
+           count_param("sinks", "1", {0, 1 << 10}, "first ones of the sequence that stay exact", "tokens"),
+           choice_param(
+               "values", "layer", {"layer", "head"},
+               "whose values of a token share a range and outliers: all KV heads of the layer, or one"),
+           flag_param("qnorm", "false",
+                      "read levels keep the mean and deviation of the calibration's numbers")}),
       .layer_unit = [](const Params& params) { return params.is("values", "layer"); },
-      .cost = [](const Params& params,
-                 const CostShape& shape) { return kvquant_cost(Rule::of(params), shape); },
+      .cost = cost_of,
       .check = [](const Params& params) { scalar_code(params, "kvquant(" + params.text() + ")"); },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            const Rule rule = Rule::of(params);
-            const std::uint64_t tokens = kept + appended, exact = std::min<std::uint64_t>(tokens, rule.sinks),
-                                coded = tokens - exact;
-            if (rule.exact()) return exact_ledger(shape, tokens);
-            const std::uint64_t of_keys = rule.outliers_of(shape.n_lanes * shape.key_dim);
-            const std::uint64_t of_values = rule.whole_layer
-                                                ? rule.outliers_of(shape.n_lanes * shape.value_dim)
-                                                : shape.n_lanes * rule.outliers_of(shape.value_dim);
-            return kvquant_ledger(rule, shape, exact, coded, coded * (of_keys + of_values));
-          },
+      .calibration_maker = maker,
       .make_calibrator = [](const Params& params, const CacheUnit& layer) -> std::unique_ptr<Calibrator> {
         const Rule rule = Rule::of(params);
         if (rule.exact())
           usage_error("numbers that are stored as they come need no calibration", maker(params));
         return std::make_unique<KvquantCalibrator>(rule, layer);
       },
-      .calibration_maker = maker,
-      .make_representation = [](const Params& params,
-                                const CacheUnit& unit) -> std::unique_ptr<Representation> {
-        return std::make_unique<Kvquant>(Rule::of(params), CalibratedTables(maker(params), params, unit),
-                                         unit);
-      }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::kvquant

@@ -1,6 +1,6 @@
 // LOOK-M's merging: what the prompt loses joins what is like it, once.
 #include "policies/api/spec.hpp"
-#include "policies/parts/merging.hpp"
+#include "policies/parts/merging/merging.hpp"
 
 namespace kvsim::policy::lookm_merge {
 namespace {
@@ -27,23 +27,16 @@ PolicySpec spec() {
        .details =
            "Once, when the prompt is cut: every token that leaves joins, in each lane, the key with the "
            "largest cosine among those that stay. pivotal: each is first averaged with the one it joins, "
-           "then "
-           "all of these with it; averaged: the plain mean; weighted: the mean with each times its cosine, "
-           "of "
-           "those tokens alone whose cosine is at least the mean. What a later eviction drops is lost. "
-           "Merged "
-           "numbers are not rounded to the format of the trace.",
+           "then all of these with it; averaged: the plain mean; weighted: the mean with each times its "
+           "cosine, of those tokens alone whose cosine is at least the mean. What a later eviction drops is "
+           "lost. Merged numbers are not rounded to the format of the trace.",
        .departures = {{"paper and code: text stays before images",
                        "only the merging is here; which tokens stay is the eviction's"},
                       {"authors' code: the lost weight in the softmax is not repaired",
                        "the same; mass=count or log repairs it"}},
-       .params = {{.name = "merge",
-                   .type = ParamType::choice,
-                   .fallback = "pivotal",
-                   .choices = {"pivotal", "averaged", "weighted"},
-                   .help = "how tokens that join a key become one with it"},
-                  mass_param(),
-                  target_param()}},
+       .params = {choice_param("merge", "pivotal", {"pivotal", "averaged", "weighted"},
+                               "how tokens that join a key become one with it"),
+                  mass_param(), target_param()}},
       rule);
 }
 

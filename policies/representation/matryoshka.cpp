@@ -1,5 +1,5 @@
 // The first principal components of each KV head, as a stand-in for MatryoshkaKV's trained ones.
-#include "policies/parts/subspace.hpp"
+#include "policies/parts/codes/subspace.hpp"
 
 namespace kvsim::policy::matryoshka {
 namespace {
@@ -22,26 +22,18 @@ PolicySpec spec() {
            "Lin, Zeng, Xiao, Kou, Hou, Gao, Zhang, Deng, MatryoshkaKV: Adaptive KV Compression via Trainable "
            "Orthogonal Projection, ICLR 2025, https://arxiv.org/abs/2410.14731",
        .details = "A stand-in without training. The principal components of keys as they are rotated, and of "
-                  "values, come "
-                  "from a calibration, around its mean, per KV head; the first of them are kept, and a token "
-                  "is stored as "
-                  "its coordinates in 16 bits. The mean costs nothing: of keys it moves all logits of a "
-                  "query alike, and "
-                  "the values' is added after attention. A token's own query reads its code.",
+                  "values, come from a calibration, around its mean, per KV head; the first of them are "
+                  "kept, and a token is stored as its coordinates in 16 bits. The mean costs nothing: of "
+                  "keys it moves all logits of a query alike, and the values' is added after attention. A "
+                  "token's own query reads its code.",
        .departures = {{"paper: the components are trained, so that every number of leading ones works, from "
                        "those of PCA on",
                        "those of PCA alone, which the paper reports to degrade sharply where few are kept"},
                       {"paper: each head keeps a number of its own, by a greedy search",
                        "all heads keep the same share"},
                       {"paper: the whole matrices are tables", "`shared` counts the columns that are kept"}},
-       .params = {{.name = "keys",
-                   .type = ParamType::share,
-                   .fallback = "0.4",
-                   .help = "of the key components that are kept, rounded"},
-                  {.name = "values",
-                   .type = ParamType::share,
-                   .fallback = "0.4",
-                   .help = "of the value components that are kept, rounded"}}},
+       .params = {share_param("keys", "0.4", "of the key components that are kept, rounded"),
+                  share_param("values", "0.4", "of the value components that are kept, rounded")}},
       rule, {});
 }
 

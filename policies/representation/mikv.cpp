@@ -3,11 +3,11 @@
 #include <cmath>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/float_format.hpp"
-#include "policies/parts/scalar_code.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/column_sums.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::mikv {
@@ -62,7 +62,8 @@ Ledger lane_ledger(const Rule& rule, const StorageShape& shape, std::uint64_t to
   return out;
 }
 
-Cost mikv_cost(const Rule& rule, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
   // Both classes have codes of one kind. The balancer multiplies keys; reading divides the query instead.
   const CodeOps values = scalar_code_ops(rule.rest);
   CodeOps keys = values;
@@ -251,60 +252,51 @@ class Mikv final : public Representation {
   std::vector<LanePrompt> lanes_;
 };
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  const std::uint64_t tokens = kept + appended;
+  Ledger out;
+  for (std::size_t lane = 0; lane < shape.n_lanes; ++lane)
+    out += lane_ledger(rule, shape, tokens, rule.important_of(tokens));
+  return out;
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  const Rule rule = Rule::of(params);
+  for (const int dim : {unit.head_dim, unit.value_dim})
+    if (static_cast<std::size_t>(dim) % rule.groups != 0)
+      usage_error(std::to_string(rule.groups) + " groups do not divide a vector of " + std::to_string(dim) +
+                      " numbers",
+                  "mikv(" + params.text() + ")", "Choose a number of groups that does.");
+  return std::make_unique<Mikv>(rule, unit);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "mikv",
-      .kind = Kind::representation,
       .summary = "important tokens in many bits, all others in few instead of evicted",
       .paper =
           "Yang, Kim, Bae, Kwon, Park, Yang, Kwon, Lee, No Token Left Behind: Reliable KV Cache Compression "
-          "via "
-          "Importance-Aware Mixed Precision Quantization, 2024, https://arxiv.org/abs/2402.18096",
+          "via Importance-Aware Mixed Precision Quantization, 2024, https://arxiv.org/abs/2402.18096",
       .details =
           "Each KV head has its own important tokens, a share of what is held: the newest of them because "
-          "they "
-          "are new, the others for the attention that all queries of the head's group have paid to them so "
-          "far, "
-          "those of the prompt to everything, later ones to what is stored. Both classes have codes per "
-          "token. A "
-          "token that stops being important is coded again in fewer bits, from what it had become, and never "
-          "becomes important again. The balancer multiplies each channel of the keys by sqrt(largest |q| / "
-          "largest |k|) of the prompt before coding and divides by it when reading, which is the same as "
-          "dividing the query.",
+          "they are new, the others for the attention that all queries of the head's group have paid to them "
+          "so far, those of the prompt to everything, later ones to what is stored. Both classes have codes "
+          "per token. A token that stops being important is coded again in fewer bits, from what it had "
+          "become, and never becomes important again. The balancer multiplies each channel of the keys by "
+          "sqrt(largest |q| / largest |k|) of the prompt before coding and divides by it when reading, which "
+          "is the same as dividing the query.",
       .departures = {{"paper: the size of a cache counts codes and their scales",
                       "a bit per token and KV head for its class, and the balancer, are counted, too"}},
-      .params = {{.name = "hi",
-                  .type = ParamType::choice,
-                  .fallback = "16",
-                  .choices = {"16", "8", "4"},
-                  .unit = "bits",
-                  .help = "of important tokens; 16: as they come"},
-                 {.name = "lo",
-                  .type = ParamType::choice,
-                  .fallback = "2",
-                  .choices = {"2", "3", "4"},
-                  .unit = "bits",
-                  .help = "of the other tokens"},
-                 {.name = "share",
-                  .type = ParamType::share,
-                  .fallback = "0.2",
-                  .help = "of the tokens held that is important"},
-                 {.name = "recent",
-                  .type = ParamType::share,
-                  .fallback = "0.5",
-                  .help = "of the important ones that are the newest tokens"},
-                 {.name = "groups",
-                  .type = ParamType::count,
-                  .fallback = "2",
-                  .min = 1,
-                  .max = 1 << 10,
-                  .help = "of a vector that have a scale each"},
-                 {.name = "balancer",
-                  .type = ParamType::flag,
-                  .fallback = "true",
-                  .help = "levels the channels of the keys before they are coded"}},
+      .params = {choice_param("hi", "16", {"16", "8", "4"}, "of important tokens; 16: as they come", "bits"),
+                 choice_param("lo", "2", {"2", "3", "4"}, "of the other tokens", "bits"),
+                 share_param("share", "0.2", "of the tokens held that is important"),
+                 share_param("recent", "0.5", "of the important ones that are the newest tokens"),
+                 count_param("groups", "2", {1, 1 << 10}, "of a vector that have a scale each"),
+                 flag_param("balancer", "true", "levels the channels of the keys before they are coded")},
       .needs_of =
           [](const Params& params) {
             const Rule rule = Rule::of(params);
@@ -313,26 +305,8 @@ PolicySpec spec() {
                          .keys = rule.balancer,
                          .queries = rule.balancer};
           },
-      .cost = [](const Params& params, const CostShape& shape) { return mikv_cost(Rule::of(params), shape); },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            const Rule rule = Rule::of(params);
-            const std::uint64_t tokens = kept + appended;
-            Ledger out;
-            for (std::size_t lane = 0; lane < shape.n_lanes; ++lane)
-              out += lane_ledger(rule, shape, tokens, rule.important_of(tokens));
-            return out;
-          },
-      .make_representation = [](const Params& params,
-                                const CacheUnit& unit) -> std::unique_ptr<Representation> {
-        const Rule rule = Rule::of(params);
-        for (const int dim : {unit.head_dim, unit.value_dim})
-          if (static_cast<std::size_t>(dim) % rule.groups != 0)
-            usage_error(std::to_string(rule.groups) + " groups do not divide a vector of " +
-                            std::to_string(dim) + " numbers",
-                        "mikv(" + params.text() + ")", "Choose a number of groups that does.");
-        return std::make_unique<Mikv>(rule, unit);
-      }};
+      .cost = cost_of,
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::mikv

@@ -5,10 +5,10 @@
 
 #include "policies/api/slots.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/euclidean_norm.hpp"
-#include "policies/parts/float_format.hpp"
-#include "policies/parts/scalar_code.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
+#include "policies/parts/rows/euclidean_norm.hpp"
 
 namespace kvsim::policy::minicache {
 namespace {
@@ -241,15 +241,23 @@ Cost pair_cost(const ScalarCode& code, const CostShape& shape) {
   return coding_cost(shape, ops, ops, Coding::apart);
 }
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  // A shape that is of no model in particular is of a paired layer.
+  const bool alone =
+      shape.n_layers > 1 && !rule.partner(static_cast<int>(shape.layer), static_cast<int>(shape.n_layers));
+  return alone ? lone_ledger(rule.code, shape, kept + appended)
+               : pair_ledger(rule.code, shape, kept + appended, 0, 0);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "minicache",
-      .kind = Kind::representation,
       .summary =
-          "two neighbouring layers share the directions of their keys and values, and each keeps its "
-          "lengths",
+          "two neighbouring layers share the directions of their keys and values, and each keeps its lengths",
       .paper =
           "Liu, Liu, Pan, He, Haffari, Zhuang, MiniCache: KV Cache Compression in Depth Dimension for "
           "Large Language Models, NeurIPS 2024, https://arxiv.org/abs/2405.14366",
@@ -263,49 +271,25 @@ PolicySpec spec() {
           "hold the same tokens: it goes with `full` alone, and each layer counts half of what the pair "
           "takes. Directions are not rounded to the format of the trace. With `bits`, a direction becomes "
           "codes with one scale and its least number, and so does each vector of a layer without a partner, "
-          "as "
-          "soon as its token's query has attended; what stays apart stays as it is. The bytes that are known "
-          "before a run are those without what stays apart.",
+          "as soon as its token's query has attended; what stays apart stays as it is. The bytes that are "
+          "known before a run are those without what stays apart.",
       .departures = {{"paper: when an angle is nearly the largest is not known to us in its exact form",
                       "an angle above largest - gamma * (largest - least), over the tokens seen so far"},
                      {"paper: which layers its main results pair is not known to us; pairs from the middle "
-                      "of the depth "
-                      "on take 1.33 times less at most, where 1.53 is reported",
+                      "of the depth on take 1.33 times less at most, where 1.53 is reported",
                       "from the middle on; from= says otherwise"},
                      {"paper: the groups of its 4-bit codes are not known to us",
                       "bits=4: a direction is a group"}},
-      .params = {{.name = "from",
-                  .type = ParamType::share,
-                  .fallback = "0.5",
-                  .help = "of the layers, so many before the first pair stay as they are"},
-                 {.name = "t",
-                  .type = ParamType::real,
-                  .fallback = "0.6",
-                  .min = 0,
-                  .max = 1,
-                  .help = "of the way from the earlier layer's direction to the later one's"},
-                 {.name = "gamma",
-                  .type = ParamType::real,
-                  .fallback = "0.05",
-                  .min = 0,
-                  .max = 1,
-                  .help = "of the range of angles that stays apart at its upper end; 0: no token does"},
+      .params = {share_param("from", "0.5", "of the layers, so many before the first pair stay as they are"),
+                 real_param("t", "0.6", {0, 1},
+                            "of the way from the earlier layer's direction to the later one's"),
+                 real_param("gamma", "0.05", {0, 1},
+                            "of the range of angles that stays apart at its upper end; 0: no token does"),
                  bits_param("16")},
       .needs = {.keys = true, .values = true},
       .cost = [](const Params& params,
                  const CostShape& shape) { return pair_cost(Rule::of(params).code, shape); },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            const Rule rule = Rule::of(params);
-            // A shape that is of no model in particular is of a paired layer.
-            const bool alone = shape.n_layers > 1 &&
-                               !rule.partner(static_cast<int>(shape.layer), static_cast<int>(shape.n_layers));
-            return alone ? lone_ledger(rule.code, shape, kept + appended)
-                         : pair_ledger(rule.code, shape, kept + appended, 0, 0);
-          },
-      .by_depth = true,
-      .make_representation = [](const Params& params, const CacheUnit& unit)
-          -> std::unique_ptr<Representation> { return std::make_unique<MiniCache>(Rule::of(params), unit); }};
+      .rule = RepresentationRule{.by_depth = true, .ledger = ledger_of, .make = made<MiniCache, Rule>}};
 }
 
 }  // namespace kvsim::policy::minicache

@@ -1,9 +1,9 @@
 // NVIDIA's 4-bit floats in blocks of 16.
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/float_format.hpp"
-#include "policies/parts/prompt_scaled.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/codes/prompt_scaled.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::nvfp4 {
 namespace {
@@ -31,34 +31,38 @@ struct NvFp4 {
   std::uint64_t shared_bits() const { return scales.empty() ? 0 : 32; }
 };
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  NvFp4 code;
+  if (params.is("scale", "head")) code.scales.resize(1);
+  return row_ledger(code, code, shape, kept + appended);
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  check_blocks(kBlock, unit, "nvfp4");
+  if (params.is("scale", "head")) return std::make_unique<PromptScaled<NvFp4>>(NvFp4(), unit);
+  return std::make_unique<RowRepresentation<NvFp4>>(NvFp4(), NvFp4());
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "nvfp4",
-      .kind = Kind::representation,
       .summary = "4-bit floats with an 8-bit float as scale per 16 numbers and a scale per KV head",
       .paper = "NVIDIA, NVFP4; FlashInfer, nvfp4_kv_quantize, https://docs.flashinfer.ai",
       .details =
           "16 neighbouring numbers of a vector share a scale, (largest |x|) / 6 divided by the outer scale "
-          "and "
-          "rounded to the nearest e4m3; a number is its nearest e2m1 (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their "
-          "negatives, halves to even) times both. With scale=head the outer scale is (largest |x|) / (6 * "
-          "448), "
-          "of "
-          "the prompt's keys or values of a KV head, and stays as it is: later numbers beyond the prompt's "
-          "largest "
-          "become that. 4.5 bits per number.",
+          "and rounded to the nearest e4m3; a number is its nearest e2m1 (0, 0.5, 1, 1.5, 2, 3, 4, 6 and "
+          "their negatives, halves to even) times both. With scale=head the outer scale is (largest |x|) / "
+          "(6 * 448), of the prompt's keys or values of a KV head, and stays as it is: later numbers beyond "
+          "the prompt's largest become that. 4.5 bits per number.",
       .departures = {{"engines: one outer scale per layer, which the caller passes in, from a calibration",
                       "one per KV head from the prompt itself; scale=one is no calibration"}},
-      .params =
-          {{.name = "scale",
-            .type = ParamType::choice,
-            .fallback = "head",
-            .choices = {"head", "one"},
-            .help =
-                "head: the largest number of the prompt per KV head becomes the format's largest; one: no "
-                "outer scale"}},
+      .params = {choice_param(
+          "scale", "head", {"head", "one"},
+          "head: the largest number of the prompt per KV head becomes the format's largest; one: no "
+          "outer scale")},
       .needs_of =
           [](const Params& params) {
             const bool reads = params.is("scale", "head");
@@ -76,18 +80,7 @@ PolicySpec spec() {
                   out.prompt + over_keys(shape, shape.prompt, 1) + over_values(shape, shape.prompt, 1);
             return out;
           },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            NvFp4 code;
-            if (params.is("scale", "head")) code.scales.resize(1);
-            return row_ledger(code, code, shape, kept + appended);
-          },
-      .make_representation = [](const Params& params,
-                                const CacheUnit& unit) -> std::unique_ptr<Representation> {
-        check_blocks(kBlock, unit, "nvfp4");
-        if (params.is("scale", "head")) return std::make_unique<PromptScaled<NvFp4>>(NvFp4(), unit);
-        return std::make_unique<RowRepresentation<NvFp4>>(NvFp4(), NvFp4());
-      }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::nvfp4

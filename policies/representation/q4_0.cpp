@@ -1,5 +1,5 @@
 // llama.cpp's 4-bit cache.
-#include "policies/parts/llama_blocks.hpp"
+#include "policies/parts/codes/llama_blocks.hpp"
 
 namespace kvsim::policy::q4_0 {
 

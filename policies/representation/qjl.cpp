@@ -6,10 +6,10 @@
 #include <unordered_map>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/float_format.hpp"
-#include "policies/parts/grouped_codec.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/codes/grouped_codec.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
@@ -193,7 +193,8 @@ ParamSpec value_bits_param() {
 
 /// Keys and queries meet the same random directions. Reading adds or subtracts a number of the query's
 /// products for each sign of the key.
-Cost qjl_cost(const Rule& rule, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
   const std::size_t signs = rule.sketch + (rule.outliers > 0 ? rule.outlier_sketch : 0);
   const CodeOps values = scalar_code_ops(rule.values.code);
   const double buffer = real(rule.buffer);
@@ -207,88 +208,77 @@ Cost qjl_cost(const Rule& rule, const CostShape& shape) {
   return out;
 }
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  const std::uint64_t tokens = kept + appended, waiting = tokens % rule.buffer,
+                      window = std::min<std::uint64_t>(tokens, rule.buffer);
+  const std::uint64_t coded_values = rule.values.code.exact() ? 0 : tokens - window;
+  Ledger out;
+  out.exact = shape.n_lanes * shape.element_bits *
+              (waiting * shape.key_dim + (tokens - coded_values) * shape.value_dim);
+  out.codes = shape.n_lanes * coded_values * shape.value_dim * rule.values.code.bits;
+  out.parameters =
+      shape.n_lanes * coded_values * (shape.value_dim / rule.group) * rule.values.code.group_bits();
+  add_keys(out, rule, shape, tokens - waiting, (tokens - waiting) / rule.group);
+  return out;
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  const Rule rule = Rule::of(params);
+  const std::string where = "qjl(" + params.text() + ")";
+  check_grouped_rule(rule.values, static_cast<std::size_t>(unit.value_dim), where);
+  if (rule.outliers > static_cast<std::size_t>(unit.head_dim))
+    usage_error(
+        "a key has no " + std::to_string(rule.outliers) + " channels, but " + std::to_string(unit.head_dim),
+        where, "Choose outliers= up to that.");
+  return std::make_unique<Qjl>(rule, unit);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "qjl",
-      .kind = Kind::representation,
       .summary = "signs of a key's products with random directions and its norm; values in few bits",
       .paper =
           "Zandieh, Daliri, Han, QJL: 1-Bit Quantized JL Transform for KV Cache Quantization with Zero "
-          "Overhead, "
-          "2024, https://arxiv.org/abs/2406.03482",
+          "Overhead, 2024, https://arxiv.org/abs/2406.03482",
       .details =
           "A key k is stored as the signs of S k, with `sketch` random directions as rows of S, and its "
-          "norm; it "
-          "reads as sqrt(pi/2) / sketch * norm * S' sign(S k), whose product with a query is that of the "
-          "paper's "
-          "estimate, which leaves the query as it is. Of each group of tokens the `outliers` channels of "
-          "largest "
-          "norm have signs, by the first `outlier_sketch` directions, and a norm of their own. Keys wait "
-          "exactly "
-          "until "
-          "a buffer is full; the query of the token that fills it reads codes. Values: a scale and a least "
-          "number "
-          "per `group` channels of a token, the latest exact, as in KIVI. With independent directions the "
-          "mean "
-          "over seeds of a product is exact; orthogonal ones of length sqrt(d) spread less and make it 1 + "
-          "1/(4 d) "
-          "too large. The directions are the same in all layers, follow from the seed and are not counted.",
+          "norm; it reads as sqrt(pi/2) / sketch * norm * S' sign(S k), whose product with a query is that "
+          "of the paper's estimate, which leaves the query as it is. Of each group of tokens the `outliers` "
+          "channels of largest norm have signs, by the first `outlier_sketch` directions, and a norm of "
+          "their own. Keys wait exactly until a buffer is full; the query of the token that fills it reads "
+          "codes. Values: a scale and a least number per `group` channels of a token, the latest exact, as "
+          "in KIVI. With independent directions the mean over seeds of a product is exact; orthogonal ones "
+          "of length sqrt(d) spread less and make it 1 + 1/(4 d) too large. The directions are the same in "
+          "all layers, follow from the seed and are not counted.",
       .departures =
           {{"authors' code: 512 signs in the first 15 layers, 256 after them, and as many for outliers in "
-            "its "
-            "script",
+            "its script",
             "256 and 128 in every layer, with which keys and values take 3 bits"},
            {"authors' code: values of generated tokens are never coded",
             "they are coded as they leave the exact window"},
            {"authors' code: nothing is evicted",
             "a coded token that leaves takes its signs and norms with it; the list of its group's outlier "
-            "channels "
-            "lives as long as one of its tokens"}},
-      .params = {{.name = "sketch",
-                  .type = ParamType::count,
-                  .fallback = "256",
-                  .min = 1,
-                  .max = 1 << 16,
-                  .unit = "bits",
-                  .help = "signs of a key"},
-                 {.name = "outliers",
-                  .type = ParamType::count,
-                  .fallback = "8",
-                  .min = 0,
-                  .max = 1 << 16,
-                  .unit = "channels",
-                  .help = "of a group's keys that are coded apart"},
-                 {.name = "outlier_sketch",
-                  .type = ParamType::count,
-                  .fallback = "128",
-                  .min = 1,
-                  .max = 1 << 16,
-                  .unit = "bits",
-                  .help = "signs of a key's outlier channels, at most as many as of the others"},
-                 {.name = "group",
-                  .type = ParamType::count,
-                  .fallback = "32",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .help = "tokens of a key's group, channels of a value's"},
-                 {.name = "buffer",
-                  .type = ParamType::count,
-                  .fallback = "128",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help =
-                      "keys that wait exactly and are coded at once; values that are exact; a multiple of "
-                      "the group"},
-                 {.name = "orthogonal",
-                  .type = ParamType::flag,
-                  .fallback = "true",
-                  .help = "makes the directions orthogonal in blocks of as many as a key has channels"},
+            "channels lives as long as one of its tokens"}},
+      .params = {count_param("sketch", "256", {1, 1 << 16}, "signs of a key", "bits"),
+                 count_param("outliers", "8", {0, 1 << 16}, "of a group's keys that are coded apart",
+                             "channels"),
+                 count_param("outlier_sketch", "128", {1, 1 << 16},
+                             "signs of a key's outlier channels, at most as many as of the others", "bits"),
+                 count_param("group", "32", {1, 1 << 20}, "tokens of a key's group, channels of a value's"),
+                 count_param(
+                     "buffer", "128", {1, 1 << 20},
+                     "keys that wait exactly and are coded at once; values that are exact; a multiple of "
+                     "the group",
+                     "tokens"),
+                 flag_param("orthogonal", "true",
+                            "makes the directions orthogonal in blocks of as many as a key has channels"),
                  value_bits_param()},
       .randomised = true,
-      .cost = [](const Params& params, const CostShape& shape) { return qjl_cost(Rule::of(params), shape); },
+      .cost = cost_of,
       .check =
           [](const Params& params) {
             const Rule rule = Rule::of(params);
@@ -299,32 +289,7 @@ PolicySpec spec() {
               usage_error("outliers have no more directions than there are", where,
                           "Choose outlier_sketch= up to sketch=.");
           },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            const Rule rule = Rule::of(params);
-            const std::uint64_t tokens = kept + appended, waiting = tokens % rule.buffer,
-                                window = std::min<std::uint64_t>(tokens, rule.buffer);
-            const std::uint64_t coded_values = rule.values.code.exact() ? 0 : tokens - window;
-            Ledger out;
-            out.exact = shape.n_lanes * shape.element_bits *
-                        (waiting * shape.key_dim + (tokens - coded_values) * shape.value_dim);
-            out.codes = shape.n_lanes * coded_values * shape.value_dim * rule.values.code.bits;
-            out.parameters =
-                shape.n_lanes * coded_values * (shape.value_dim / rule.group) * rule.values.code.group_bits();
-            add_keys(out, rule, shape, tokens - waiting, (tokens - waiting) / rule.group);
-            return out;
-          },
-      .make_representation = [](const Params& params,
-                                const CacheUnit& unit) -> std::unique_ptr<Representation> {
-        const Rule rule = Rule::of(params);
-        const std::string where = "qjl(" + params.text() + ")";
-        check_grouped_rule(rule.values, static_cast<std::size_t>(unit.value_dim), where);
-        if (rule.outliers > static_cast<std::size_t>(unit.head_dim))
-          usage_error("a key has no " + std::to_string(rule.outliers) + " channels, but " +
-                          std::to_string(unit.head_dim),
-                      where, "Choose outliers= up to that.");
-        return std::make_unique<Qjl>(rule, unit);
-      }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::qjl

@@ -4,11 +4,11 @@
 #include <unordered_set>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/float_format.hpp"
-#include "policies/parts/hadamard.hpp"
-#include "policies/parts/scalar_code.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/codes/hadamard.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::rotatekv {
@@ -208,12 +208,9 @@ void check_unit(const Rule& rule, const CacheUnit& unit, const std::string& wher
                   where, "Choose a group that does.");
 }
 
-ParamSpec flag_param(const char* name, const char* help) {
-  return {.name = name, .type = ParamType::flag, .fallback = "true", .help = help};
-}
-
 /// Of values the transform is part of the projections, as the authors build it in.
-Cost rotate_cost(const Rule& rule, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
   if (rule.code.exact()) return {};
   const CodeOps values = scalar_code_ops(rule.code);
   CodeOps keys = values;
@@ -231,100 +228,69 @@ Cost rotate_cost(const Rule& rule, const CostShape& shape) {
   return out;
 }
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  const std::uint64_t sinks = std::min<std::uint64_t>(kept, rule.first + rule.small);
+  return rotate_ledger(rule, shape, sinks, kept + appended - sinks);
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  const Rule rule = Rule::of(params);
+  check_unit(rule, unit, "rotatekv(" + params.text() + ")");
+  return std::make_unique<RotateKv>(rule, unit);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "rotatekv",
-      .kind = Kind::representation,
       .summary = "few bits after a rotation that spreads outliers over channels",
       .paper =
           "Su, Wei, Chen, Shen, Li, Yu, Yuan, RotateKV: Accurate and Robust 2-Bit KV Cache Quantization for "
-          "LLMs "
-          "via Outlier-Aware Adaptive Rotations, IJCAI 2025, https://arxiv.org/abs/2501.16383",
+          "LLMs via Outlier-Aware Adaptive Rotations, IJCAI 2025, https://arxiv.org/abs/2501.16383",
       .details =
           "Keys before the rotation of positions, of `heads` KV heads side by side, go through a "
-          "Walsh-Hadamard "
-          "transform; then the channels of all heads are sorted by their signed sums, so that each group of "
-          "channels has numbers of one sign. Each token's groups have a scale and the code of 0. Reading "
-          "undoes "
-          "all "
-          "that and rotates to the position. Values: a transform per head, no sorting. Some tokens of the "
-          "prompt "
-          "stay exact; every generated one is coded, and its own query reads the code. Heads are rotated and "
-          "sorted together where the eviction keeps one set of tokens per layer, as snapkv(unit=layer) does; "
-          "elsewhere "
-          "each KV head is by itself, and with one group per head sorting changes nothing.",
+          "Walsh-Hadamard transform; then the channels of all heads are sorted by their signed sums, so that "
+          "each group of channels has numbers of one sign. Each token's groups have a scale and the code of "
+          "0. Reading undoes all that and rotates to the position. Values: a transform per head, no sorting. "
+          "Some tokens of the prompt stay exact; every generated one is coded, and its own query reads the "
+          "code. Heads are rotated and sorted together where the eviction keeps one set of tokens per layer, "
+          "as snapkv(unit=layer) does; elsewhere each KV head is by itself, and with one group per head "
+          "sorting changes nothing.",
       .departures =
           {{"authors' code: channels are sorted by sums over a calibration text, the WikiText-2 test split",
             "a stand-in: over the keys of the prompt; the order is counted as a table that all sequences "
             "share"},
            {"authors' code: tokens stay exact that own the 20 largest hidden-state entries of the layer",
             "a stand-in, as hidden states are not recorded: the first tokens and those with the smallest "
-            "keys, of "
-            "what the eviction keeps of the prompt, and 32 bits for the position of each"},
+            "keys, of what the eviction keeps of the prompt, and 32 bits for the position of each"},
            {"authors' code: clips at 2 bits only", "clip=1 clips nothing, and goes with 3 bits and more"},
            {"authors' code: counts 8 codes at 3 bits for the scale and has 2^3 - 1 steps",
             "2^bits - 1 steps"}},
-      .params = {bits_param("2"),
-                 {.name = "group",
-                  .type = ParamType::count,
-                  .fallback = "128",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "channels",
-                  .help = "that share a scale; all there are where those are fewer"},
-                 {.name = "clip",
-                  .type = ParamType::share,
-                  .fallback = "0.8",
-                  .help = "of a group's range that codes span; what lies beyond becomes its ends"},
-                 {.name = "heads",
-                  .type = ParamType::count,
-                  .fallback = "4",
-                  .min = 1,
-                  .max = 1 << 10,
-                  .unit = "KV heads",
-                  .help = "whose keys are rotated together, where so many share a set of tokens"},
-                 flag_param("hadamard", "rotates; false: codes channels as they are"),
-                 flag_param("reorder", "sorts channels of the keys by their signed sums"),
-                 {.name = "positions",
-                  .type = ParamType::choice,
-                  .fallback = "before",
-                  .choices = {"before", "after"},
-                  .help = "keys are coded before or after they are rotated to their positions"},
-                 {.name = "first",
-                  .type = ParamType::count,
-                  .fallback = "4",
-                  .min = 0,
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help = "of the prompt that stay exact, the earliest"},
-                 {.name = "small",
-                  .type = ParamType::count,
-                  .fallback = "16",
-                  .min = 0,
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help = "of the others that stay exact, with the smallest norms of their keys"}},
+      .params =
+          {bits_param("2"),
+           count_param("group", "128", {1, 1 << 20},
+                       "that share a scale; all there are where those are fewer", "channels"),
+           share_param("clip", "0.8",
+                       "of a group's range that codes span; what lies beyond becomes its ends"),
+           count_param("heads", "4", {1, 1 << 10},
+                       "whose keys are rotated together, where so many share a set of tokens", "KV heads"),
+           flag_param("hadamard", "true", "rotates; false: codes channels as they are"),
+           flag_param("reorder", "true", "sorts channels of the keys by their signed sums"),
+           choice_param("positions", "before", {"before", "after"},
+                        "keys are coded before or after they are rotated to their positions"),
+           count_param("first", "4", {0, 1 << 20}, "of the prompt that stay exact, the earliest", "tokens"),
+           count_param("small", "16", {0, 1 << 20},
+                       "of the others that stay exact, with the smallest norms of their keys", "tokens")},
       .needs_of =
           [](const Params& params) {
             return Needs{.keys = params.flag("reorder"), .queries = params.is("positions", "before")};
           },
-      .cost = [](const Params& params,
-                 const CostShape& shape) { return rotate_cost(Rule::of(params), shape); },
+      .cost = cost_of,
       .check = [](const Params& params) { Rule::of(params); },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            const Rule rule = Rule::of(params);
-            const std::uint64_t sinks = std::min<std::uint64_t>(kept, rule.first + rule.small);
-            return rotate_ledger(rule, shape, sinks, kept + appended - sinks);
-          },
-      .make_representation = [](const Params& params,
-                                const CacheUnit& unit) -> std::unique_ptr<Representation> {
-        const Rule rule = Rule::of(params);
-        check_unit(rule, unit, "rotatekv(" + params.text() + ")");
-        return std::make_unique<RotateKv>(rule, unit);
-      }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::rotatekv

@@ -5,8 +5,9 @@
 #include <unordered_map>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/scalar_code.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/plain_representation.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/split.hpp"
 
@@ -131,18 +132,10 @@ class SaqCodec final : public Codec {
   std::vector<float> channels_;                           // scratch
 };
 
-class Saq final : public Representation {
- public:
-  explicit Saq(const Rule& rule) : rule_(rule) {}
-  std::unique_ptr<Codec> codec() const override { return std::make_unique<SaqCodec>(rule_); }
-
- private:
-  Rule rule_;
-};
-
 /// A number is coded once per step of the ladder, from the second step on from what it has become. Most
 /// numbers are read at the last step.
-Cost saq_cost(const Rule& rule, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
   if (rule.exact()) return {};
   CodeOps ops;
   for (std::size_t step = 1; step < rule.steps.size(); ++step) {
@@ -154,76 +147,59 @@ Cost saq_cost(const Rule& rule, const CostShape& shape) {
   return coding_cost(shape, ops, ops, Coding::apart, every, every);
 }
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  const std::uint64_t tokens = kept + appended;
+  if (rule.exact()) return exact_ledger(shape, tokens);
+  Ledger out = exact_ledger(shape, tokens % rule.segment);
+  for (std::uint64_t age = 0; age < tokens / rule.segment; ++age)
+    add_segment(out, rule, shape, std::min<std::uint64_t>(age + 1, rule.last()), rule.segment,
+                rule.segment / rule.group);
+  return out;
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  const Rule rule = Rule::of(params);
+  if (!rule.exact() && static_cast<std::size_t>(unit.value_dim) % rule.group != 0)
+    usage_error("groups of " + std::to_string(rule.group) + " do not divide a vector of " +
+                    std::to_string(unit.value_dim) + " numbers",
+                "saq(" + params.text() + ")", "Choose a group that does.");
+  return std::make_unique<PlainRepresentation<SaqCodec, Rule>>(rule);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "saq",
-      .kind = Kind::representation,
       .summary = "a ladder of fewer and fewer bits, down which tokens go as they age",
       .paper = "Staircase Adaptive Quantization, 2024, https://arxiv.org/abs/2410.18441",
       .details =
           "The latest tokens wait exactly until a segment is full. Then it is coded in the bits of the "
-          "ladder's "
-          "second step, and each older segment is decoded and coded again one step lower, until it is at the "
-          "last. "
-          "Keys: each channel of `group` successive tokens shares a scale and a least number. Values: "
-          "`group` "
-          "channels of a token do, as in KIVI. The prompt's tokens go down the ladder as if they had come "
-          "one by "
-          "one.",
+          "ladder's second step, and each older segment is decoded and coded again one step lower, until it "
+          "is at the last. Keys: each channel of `group` successive tokens shares a scale and a least "
+          "number. Values: `group` channels of a token do, as in KIVI. The prompt's tokens go down the "
+          "ladder as if they had come one by one.",
       .departures = {{"paper: the figure gives the rule; its ladder, segment and group are not known here",
                       "16/8/4/2, 128 and 32 are ours, and so is what becomes of the prompt"},
                      {"paper: multi-query attention, one KV head", "every KV head by itself"},
                      {"paper: nothing is evicted",
                       "a coded token that leaves is missing from its group when that is coded again; the "
-                      "group's scale lives "
-                      "as long as one of its tokens"}},
-      .params = {{.name = "ladder",
-                  .type = ParamType::word,
-                  .fallback = "16/8/4/2",
-                  .unit = "bits",
-                  .help = "per step; 16: as numbers come; 16 alone stores everything so"},
-                 {.name = "segment",
-                  .type = ParamType::count,
-                  .fallback = "128",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help = "that go down together; a multiple of the group"},
-                 {.name = "group",
-                  .type = ParamType::count,
-                  .fallback = "32",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .help = "tokens of a key's group, channels of a value's"}},
-      .cost = [](const Params& params, const CostShape& shape) { return saq_cost(Rule::of(params), shape); },
+                      "group's scale lives as long as one of its tokens"}},
+      .params = {word_param("ladder", "16/8/4/2",
+                            "per step; 16: as numbers come; 16 alone stores everything so", "bits"),
+                 count_param("segment", "128", {1, 1 << 20}, "that go down together; a multiple of the group",
+                             "tokens"),
+                 count_param("group", "32", {1, 1 << 20}, "tokens of a key's group, channels of a value's")},
+      .cost = cost_of,
       .check =
           [](const Params& params) {
             const Rule rule = Rule::of(params);
             if (rule.segment % rule.group != 0)
               usage_error("the segment must be a multiple of the group", "saq(" + params.text() + ")");
           },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            const Rule rule = Rule::of(params);
-            const std::uint64_t tokens = kept + appended;
-            if (rule.exact()) return exact_ledger(shape, tokens);
-            Ledger out = exact_ledger(shape, tokens % rule.segment);
-            for (std::uint64_t age = 0; age < tokens / rule.segment; ++age)
-              add_segment(out, rule, shape, std::min<std::uint64_t>(age + 1, rule.last()), rule.segment,
-                          rule.segment / rule.group);
-            return out;
-          },
-      .make_representation = [](const Params& params,
-                                const CacheUnit& unit) -> std::unique_ptr<Representation> {
-        const Rule rule = Rule::of(params);
-        if (!rule.exact() && static_cast<std::size_t>(unit.value_dim) % rule.group != 0)
-          usage_error("groups of " + std::to_string(rule.group) + " do not divide a vector of " +
-                          std::to_string(unit.value_dim) + " numbers",
-                      "saq(" + params.text() + ")", "Choose a group that does.");
-        return std::make_unique<Saq>(rule);
-      }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::saq

@@ -1,6 +1,6 @@
 // Every number in few bits: the plain codes that others are compared with.
 #include "policies/api/spec.hpp"
-#include "policies/parts/grouped_codec.hpp"
+#include "policies/parts/codes/grouped_codec.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::scalar {
@@ -16,51 +16,40 @@ GroupedRules rules(const Params& params) {
   return {rule, rule};
 }
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  return grouped_ledger(rules(params), shape, kept + appended);
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  return std::make_unique<GroupedRepresentation>(rules(params), unit, "scalar(" + params.text() + ")");
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "scalar",
-      .kind = Kind::representation,
       .summary = "every number in few bits, in groups along tokens or along channels",
       .details =
           "The plain code: `group` channels of a token, or one channel of `group` successive tokens, share a "
           "scale. At "
           "equal groups both take the same bytes. Along channels tokens wait exactly until a group is full.",
       .params = {bits_param("4"),
-                 {.name = "group",
-                  .type = ParamType::count,
-                  .fallback = "64",
-                  .min = 0,
-                  .max = 1 << 20,
-                  .help = "channels or tokens that share a scale; 0: a token's whole vector"},
-                 {.name = "axis",
-                  .type = ParamType::choice,
-                  .fallback = "token",
-                  .choices = {"token", "channel"},
-                  .help = "what a group runs along"},
-                 zero_param(),
-                 {.name = "residual",
-                  .type = ParamType::count,
-                  .fallback = "0",
-                  .min = 0,
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help = "the latest so many are exact; along channels so many wait for each other, at "
-                          "least a group"}},
+                 count_param("group", "64", {0, 1 << 20},
+                             "channels or tokens that share a scale; 0: a token's whole vector"),
+                 choice_param("axis", "token", {"token", "channel"}, "what a group runs along"), zero_param(),
+                 count_param("residual", "0", {0, 1 << 20},
+                             "the latest so many are exact; along channels so many wait for each other, at "
+                             "least a group",
+                             "tokens")},
       .cost = [](const Params& params, const CostShape& shape) { return grouped_cost(rules(params), shape); },
       .check =
           [](const Params& params) {
             const GroupedRule rule = rules(params).keys;
             if (rule.axis == GroupAxis::channel) check_grouped_rule(rule, 1, "scalar(" + params.text() + ")");
           },
-      .ledger = [](const Params& params, const StorageShape& shape, std::uint64_t kept,
-                   std::uint64_t appended) { return grouped_ledger(rules(params), shape, kept + appended); },
-      .make_representation =
-          [](const Params& params, const CacheUnit& unit) {
-            return std::make_unique<GroupedRepresentation>(rules(params), unit,
-                                                           "scalar(" + params.text() + ")");
-          }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::scalar

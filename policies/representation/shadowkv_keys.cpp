@@ -5,9 +5,10 @@
 #include <cmath>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/float_format.hpp"
-#include "policies/parts/outlier_chunks.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/codes/outlier_chunks.hpp"
+#include "policies/parts/codes/plain_representation.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::shadowkv_keys {
 namespace {
@@ -131,25 +132,8 @@ class ShadowkvCodec final : public Codec {
   std::vector<std::vector<char>> exact_;  ///< per lane and position of the prompt
 };
 
-class Shadowkv final : public Representation {
- public:
-  explicit Shadowkv(const Rule& rule) : rule_(rule) {}
-  std::unique_ptr<Codec> codec() const override { return std::make_unique<ShadowkvCodec>(rule_); }
-
- private:
-  Rule rule_;
-};
-
-ParamSpec count_param(const char* name, const char* fallback, double least, const char* help) {
-  return {.name = name,
-          .type = ParamType::count,
-          .fallback = fallback,
-          .min = least,
-          .max = 1 << 20,
-          .help = help};
-}
-
-Cost shadowkv_cost(const Rule& rule, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
   const std::size_t kept = std::min(shape.prompt, shape.budget);
   const std::size_t width = (rule.whole_layer ? shape.kv_heads : 1) * shape.head_dim;
   const double rank = real(rule.rank_of(kept, width)), w = real(width);
@@ -167,12 +151,18 @@ Cost shadowkv_cost(const Rule& rule, const CostShape& shape) {
   return out;
 }
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  const std::uint64_t coded = (rule.chunks(kept) - rule.outliers_of(kept)) * rule.chunk;
+  return shadowkv_ledger(rule, shape, kept + appended, shape.n_lanes * (kept + appended - coded), kept, kept);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "shadowkv_keys",
-      .kind = Kind::representation,
       .summary =
           "the prompt's keys before rotation as a product of low rank, chunks that do not fit it exact",
       .paper =
@@ -180,45 +170,29 @@ PolicySpec spec() {
           "High-Throughput Long-Context LLM Inference, ICML 2025, https://arxiv.org/abs/2410.21465",
       .details =
           "How ShadowKV stores keys. Those of what is kept of the prompt, before rotation and of all KV "
-          "heads side by "
-          "side, become a product of two factors of 16-bit floats; what is read is rotated again. Of each KV "
-          "head the "
-          "chunks in which a rotated key is least like the chunk's mean, by cosine, stay exact, as do the "
-          "prompt's "
-          "last chunks and every generated token. Values stay as they come.",
+          "heads side by side, become a product of two factors of 16-bit floats; what is read is rotated "
+          "again. Of each KV head the chunks in which a rotated key is least like the chunk's mean, by "
+          "cosine, stay exact, as do the prompt's last chunks and every generated token. Values stay as they "
+          "come.",
       .departures = {{"paper and code: values lie in host memory, and a query reads the chunks alone that "
-                      "landmarks (means of "
-                      "chunks) point to",
+                      "landmarks (means of chunks) point to",
                       "the selection shadowkv reads so, and the preset shadowkv has both; values count as on "
                       "the device"},
                      {"paper and code: nothing is evicted",
                       "chunks are of successive tokens that are kept; a token that leaves takes its row of "
                       "the factors with it"}},
-      .params = {count_param("rank", "160", 1, "columns of the factors"),
-                 count_param("chunk", "8", 1, "tokens of a chunk"),
-                 count_param("outliers", "48", 0, "chunks of each KV head that stay exact"),
-                 count_param("local", "4", 0,
+      .params = {count_param("rank", "160", {1, 1 << 20}, "columns of the factors"),
+                 count_param("chunk", "8", {1, 1 << 20}, "tokens of a chunk"),
+                 count_param("outliers", "48", {0, 1 << 20}, "chunks of each KV head that stay exact"),
+                 count_param("local", "4", {0, 1 << 20},
                              "last chunks of the prompt that stay exact, and what is behind them"),
-                 count_param("align", "1", 1,
+                 count_param("align", "1", {1, 1 << 20},
                              "chunks that do not stay exact for being last are a multiple of this"),
-                 {.name = "heads",
-                  .type = ParamType::choice,
-                  .fallback = "layer",
-                  .choices = {"layer", "head"},
-                  .help = "whose keys have factors in common: all KV heads of the layer, or one"}},
+                 choice_param("heads", "layer", {"layer", "head"},
+                              "whose keys have factors in common: all KV heads of the layer, or one")},
       .layer_unit = [](const Params& params) { return params.is("heads", "layer"); },
-      .cost = [](const Params& params,
-                 const CostShape& shape) { return shadowkv_cost(Rule::of(params), shape); },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            const Rule rule = Rule::of(params);
-            const std::uint64_t coded = (rule.chunks(kept) - rule.outliers_of(kept)) * rule.chunk;
-            return shadowkv_ledger(rule, shape, kept + appended, shape.n_lanes * (kept + appended - coded),
-                                   kept, kept);
-          },
-      .make_representation = [](const Params& params, const CacheUnit&) -> std::unique_ptr<Representation> {
-        return std::make_unique<Shadowkv>(Rule::of(params));
-      }};
+      .cost = cost_of,
+      .rule = RepresentationRule{.ledger = ledger_of, .make = made<PlainRepresentation<ShadowkvCodec, Rule>, Rule>}};
 }
 
 }  // namespace kvsim::policy::shadowkv_keys

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::think {
 namespace {
@@ -107,53 +107,38 @@ class Think final : public Representation {
   std::vector<std::vector<std::size_t>> dropped_;
 };
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  const std::uint64_t tokens = kept + appended, exact = std::min<std::uint64_t>(tokens, rule.window);
+  return think_ledger(rule, shape, exact, tokens - exact);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "think",
-      .kind = Kind::representation,
       .summary = "drops the key channels that the last queries of the prompt use least",
       .paper =
           "Xu, Jie, Dong, Wang, Lu, Zhou, Saha, Xiong, Sahoo, ThinK: Thinner Key Cache by Query-Driven "
-          "Pruning, "
-          "ICLR 2025, https://arxiv.org/abs/2407.21018",
+          "Pruning, ICLR 2025, https://arxiv.org/abs/2407.21018",
       .details =
           "A channel's score is the sum of its squares over the last prompt queries, of all query heads of a "
-          "KV "
-          "head, times that over all keys of the prompt: up to a factor, how much it adds to the products of "
-          "queries and keys. The lowest are dropped from all keys but the newest; they read as 0, which is "
-          "the "
-          "same as dropping the query's channels, too. A token loses them as it leaves the window. Values "
-          "stay "
-          "as they come.",
+          "KV head, times that over all keys of the prompt: up to a factor, how much it adds to the products "
+          "of queries and keys. The lowest are dropped from all keys but the newest; they read as 0, which "
+          "is the same as dropping the query's channels, too. A token loses them as it leaves the window. "
+          "Values stay as they come.",
       .departures = {{"authors' code: keys are repeated for each query head first, so each query head has "
                       "channels of its own",
                       "channels are those of a KV head, whose keys are stored once; scores are added up over "
                       "its query heads"}},
-      .params = {{.name = "ratio",
-                  .type = ParamType::share,
-                  .fallback = "0.4",
-                  .help = "of the channels that are dropped, rounded down"},
-                 {.name = "window",
-                  .type = ParamType::count,
-                  .fallback = "32",
-                  .min = 0,
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help = "the newest so many keep all channels"},
-                 {.name = "rows",
-                  .type = ParamType::count,
-                  .fallback = "32",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "queries",
-                  .help = "last ones of the prompt, by which channels are scored"},
-                 {.name = "score",
-                  .type = ParamType::choice,
-                  .fallback = "query",
-                  .choices = {"query", "key"},
-                  .help = "query: of queries and keys; key: of the keys alone, for comparison"}},
+      .params = {share_param("ratio", "0.4", "of the channels that are dropped, rounded down"),
+                 count_param("window", "32", {0, 1 << 20}, "the newest so many keep all channels", "tokens"),
+                 count_param("rows", "32", {1, 1 << 20},
+                             "last ones of the prompt, by which channels are scored", "queries"),
+                 choice_param("score", "query", {"query", "key"},
+                              "query: of queries and keys; key: of the keys alone, for comparison")},
       .needs_of =
           [](const Params& params) { return Needs{.keys = true, .queries = params.is("score", "query")}; },
       .cost =
@@ -176,15 +161,7 @@ PolicySpec spec() {
             out.step = 2.0 * over_keys(shape, 1, 0);
             return out;
           },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            const Rule rule = Rule::of(params);
-            const std::uint64_t tokens = kept + appended,
-                                exact = std::min<std::uint64_t>(tokens, rule.window);
-            return think_ledger(rule, shape, exact, tokens - exact);
-          },
-      .make_representation = [](const Params& params, const CacheUnit& unit)
-          -> std::unique_ptr<Representation> { return std::make_unique<Think>(Rule::of(params), unit); }};
+      .rule = RepresentationRule{.ledger = ledger_of, .make = made<Think, Rule>}};
 }
 
 }  // namespace kvsim::policy::think

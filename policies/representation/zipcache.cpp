@@ -5,10 +5,10 @@
 #include <numeric>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/coding_cost.hpp"
-#include "policies/parts/cost_terms.hpp"
-#include "policies/parts/float_format.hpp"
-#include "policies/parts/scalar_code.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::zipcache {
@@ -94,7 +94,8 @@ Ledger lane_ledger(const Rule& rule, const StorageShape& shape, const Counts& co
   return out;
 }
 
-Cost zip_cost(const Rule& rule, const CostShape& shape) {
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
   const ScalarCode& code = rule.regular.exact() ? rule.salient : rule.regular;
   if (code.exact()) return {};
   // Both classes have codes of one kind. Levelled values: a comparison and a quotient, and a product.
@@ -351,109 +352,69 @@ class ZipCache final : public Representation {
   std::vector<std::vector<double>> scores_;  ///< per lane and prompt position
 };
 
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  const std::uint64_t times = appended / rule.every, coded = kept + times * rule.every;
+  const std::uint64_t salient = rule.salient_of(kept) + times * rule.salient_of(rule.every);
+  Ledger out;
+  for (std::size_t lane = 0; lane < shape.n_lanes; ++lane)
+    out += lane_ledger(rule, shape, {salient, coded - salient, kept + appended - coded});
+  return out;
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "zipcache",
-      .kind = Kind::representation,
       .summary =
           "salient tokens in more bits, by the attention of a few probe rows; coded again every so often",
       .paper =
           "He, Zhang, Wu, Liu, Zhou, Zhuang, ZipCache: Accurate and Efficient KV Cache Quantization with "
-          "Salient "
-          "Token Identification, NeurIPS 2024, https://arxiv.org/abs/2405.14256",
+          "Salient Token Identification, NeurIPS 2024, https://arxiv.org/abs/2405.14256",
       .details =
           "A token's saliency is the attention that probe rows of the prompt pay to it, divided by how many "
-          "of "
-          "them see it; probes are the last rows and random others, drawn with replacement. Generated tokens "
-          "are ranked "
-          "among themselves by probes among the rows since everything was last coded. The most salient "
-          "tokens of each KV head have codes of more bits than the others. Keys: one scale and least number "
-          "per "
-          "channel and class. Values: each channel is divided by sqrt(largest |x|) first, then a token's "
-          "whole "
-          "vector has one of each. Every so many generated tokens everything is coded again, from what it "
-          "had "
-          "become.",
+          "of them see it; probes are the last rows and random others, drawn with replacement. Generated "
+          "tokens are ranked among themselves by probes among the rows since everything was last coded. The "
+          "most salient tokens of each KV head have codes of more bits than the others. Keys: one scale and "
+          "least number per channel and class. Values: each channel is divided by sqrt(largest |x|) first, "
+          "then a token's whole vector has one of each. Every so many generated tokens everything is coded "
+          "again, from what it had become.",
       .departures =
           {{"authors' code: sums over probe rows are divided by the number of all rows that see the token",
             "by the number of probes; normalise=rows is the code's"},
            {"authors' code: generated tokens are ranked among themselves by the query at which everything is "
             "coded again",
             "among themselves, too, but by probes of the rows since then, as in the prompt; ranking=last is "
-            "the "
-            "code's"},
+            "the code's"},
            {"authors' code: values of all KV heads share a token's scale, although each head has its own "
             "salient tokens",
             "a KV head's part of a value has its own"},
            {"authors' code: one set of channel parameters for a whole batch; the paper counts no classes",
             "a set per sequence, and a bit per token and KV head for its class"}},
       .params =
-          {{.name = "hi",
-            .type = ParamType::choice,
-            .fallback = "4",
-            .choices = {"4", "8", "16"},
-            .unit = "bits",
-            .help = "of salient tokens; 16: as they come"},
-           {.name = "lo",
-            .type = ParamType::choice,
-            .fallback = "2",
-            .choices = {"2", "3", "4", "16"},
-            .unit = "bits",
-            .help = "of the other tokens"},
-           {.name = "share",
-            .type = ParamType::share,
-            .fallback = "0.6",
-            .help = "of the tokens that are salient"},
-           {.name = "recent",
-            .type = ParamType::share,
-            .fallback = "0.05",
-            .help = "of the rows, the last ones, that are probes; at least one"},
-           {.name = "random",
-            .type = ParamType::share,
-            .fallback = "0.05",
-            .help = "of the rows, so many draws from the others are probes, too"},
-           {.name = "normalise",
-            .type = ParamType::choice,
-            .fallback = "probes",
-            .choices = {"probes", "rows", "none"},
-            .help = "saliency is divided by the probes that see a token, by the rows that do, or not at all"},
-           {.name = "every",
-            .type = ParamType::count,
-            .fallback = "100",
-            .min = 1,
-            .max = 1 << 20,
-            .unit = "tokens",
-            .help = "generated tokens wait exactly until there are so many; then all are coded"},
-           {.name = "ranking",
-            .type = ParamType::choice,
-            .fallback = "probes",
-            .choices = {"probes", "last"},
-            .help = "of generated tokens: by probes as in the prompt, or by the latest row alone"},
-           {.name = "separable",
-            .type = ParamType::flag,
-            .fallback = "true",
-            .help = "levels the channels of the values before they are coded"}},
+          {choice_param("hi", "4", {"4", "8", "16"}, "of salient tokens; 16: as they come", "bits"),
+           choice_param("lo", "2", {"2", "3", "4", "16"}, "of the other tokens", "bits"),
+           share_param("share", "0.6", "of the tokens that are salient"),
+           share_param("recent", "0.05", "of the rows, the last ones, that are probes; at least one"),
+           share_param("random", "0.05", "of the rows, so many draws from the others are probes, too"),
+           choice_param(
+               "normalise", "probes", {"probes", "rows", "none"},
+               "saliency is divided by the probes that see a token, by the rows that do, or not at all"),
+           count_param("every", "100", {1, 1 << 20},
+                       "generated tokens wait exactly until there are so many; then all are coded", "tokens"),
+           choice_param("ranking", "probes", {"probes", "last"},
+                        "of generated tokens: by probes as in the prompt, or by the latest row alone"),
+           flag_param("separable", "true", "levels the channels of the values before they are coded")},
       .needs_of =
           [](const Params& params) {
             const bool scores = Rule::of(params).scores();
             return Needs{.prompt_rows = scores ? RowNeed::all : RowNeed::none, .decode_rows = scores};
           },
       .randomised = true,
-      .cost = [](const Params& params, const CostShape& shape) { return zip_cost(Rule::of(params), shape); },
-      .ledger =
-          [](const Params& params, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-            const Rule rule = Rule::of(params);
-            const std::uint64_t times = appended / rule.every, coded = kept + times * rule.every;
-            const std::uint64_t salient = rule.salient_of(kept) + times * rule.salient_of(rule.every);
-            Ledger out;
-            for (std::size_t lane = 0; lane < shape.n_lanes; ++lane)
-              out += lane_ledger(rule, shape, {salient, coded - salient, kept + appended - coded});
-            return out;
-          },
-      .make_representation = [](const Params& params, const CacheUnit& unit)
-          -> std::unique_ptr<Representation> { return std::make_unique<ZipCache>(Rule::of(params), unit); }};
+      .cost = cost_of,
+      .rule = RepresentationRule{.ledger = ledger_of, .make = made<ZipCache, Rule>}};
 }
 
 }  // namespace kvsim::policy::zipcache

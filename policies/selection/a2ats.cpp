@@ -4,11 +4,11 @@
 #include <cmath>
 #include <vector>
 
-#include "policies/parts/calibrated_tables.hpp"
-#include "policies/parts/float_format.hpp"
-#include "policies/parts/k_means.hpp"
-#include "policies/parts/reading.hpp"
-#include "policies/parts/vector_code.hpp"
+#include "policies/parts/codes/calibrated_tables.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/index/k_means.hpp"
+#include "policies/parts/index/reading.hpp"
+#include "policies/parts/index/vector_code.hpp"
 #include "sim/base/dot.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
@@ -188,14 +188,11 @@ class CodeSelector final : public Selector {
 
   void begin(const Prompt& prompt, const StoredTokens& tokens) override {
     rotary_ = prompt.rotary();
-    code_from(0, tokens);
+    joined(0, 0, tokens);
   }
   void joined(std::size_t own_slot, std::size_t moved_from, const StoredTokens& tokens) override {
-    if (own_slot < moved_from) {
-      resize(tokens.slots());
-      code(own_slot, tokens);
-    }
-    code_from(moved_from, tokens);
+    for (auto& lane : codes_) lane.resize(tokens.slots());
+    for_changed(own_slot, moved_from, tokens, [&](std::size_t slot) { code(slot, tokens); });
   }
 
   void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
@@ -242,13 +239,6 @@ class CodeSelector final : public Selector {
       scores_.push_back(products_[codes_[lane][slot]] + tokens.bias(lane, slot));
   }
 
-  void resize(std::size_t slots) {
-    for (auto& lane : codes_) lane.resize(slots);
-  }
-  void code_from(std::size_t first, const StoredTokens& tokens) {
-    resize(tokens.slots());
-    for (std::size_t slot = first; slot < tokens.slots(); ++slot) code(slot, tokens);
-  }
   void code(std::size_t slot, const StoredTokens& tokens) {
     for (std::size_t lane = 0; lane < codes_.size(); ++lane) {
       std::ranges::copy(tokens.key(lane, slot), row_.begin());
@@ -330,24 +320,19 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 PolicySpec spec() {
   return {
       .name = "a2ats",
-      .kind = Kind::selection,
       .summary =
           "reads the tokens of the highest logits by codes of keys before rotation, learned with the queries",
       .paper =
           "He, Xing, Xu, Wu, Huo, Lu, Yu, Wang, A2ATS: Retrieval-Based KV Cache Reduction via Windowed "
-          "Rotary "
-          "Position Embedding and Query-Aware Vector Quantization, ACL 2025, arXiv 2502.12665",
+          "Rotary Position Embedding and Query-Aware Vector Quantization, ACL 2025, arXiv 2502.12665",
       .details =
           "A query is turned as if it stood 2048 positions behind every key, so that keys before rotation "
-          "are "
-          "what it is multiplied with. These are coded as the nearest of 4096 centres per KV head, in the "
-          "metric of the queries: with H the sum of q q^T of the turned queries and H = L L^T, |(k - c) L|^2 "
-          "is "
-          "the squared error of logits, and k-means (k-means++, at most 300 rounds) clusters k L. Each query "
-          "head names the 3 % of the tokens with the highest coded logits that are neither among the first 8 "
-          "nor the newest 64; all heads of a KV head read what any of them names, and those. What is said of "
-          "a "
-          "cost is the most: no two heads name the same.",
+          "are what it is multiplied with. These are coded as the nearest of 4096 centres per KV head, in "
+          "the metric of the queries: with H the sum of q q^T of the turned queries and H = L L^T, |(k - c) "
+          "L|^2 is the squared error of logits, and k-means (k-means++, at most 300 rounds) clusters k L. "
+          "Each query head names the 3 % of the tokens with the highest coded logits that are neither among "
+          "the first 8 nor the newest 64; all heads of a KV head read what any of them names, and those. "
+          "What is said of a cost is the most: no two heads name the same.",
       .departures = {{"paper: centres are learned of other texts",
                       "that is file=, made by kvsim calibrate; the default, file=prompt, clusters the "
                       "prompt's own keys and "
@@ -356,52 +341,21 @@ PolicySpec spec() {
                       "the traces that kvsim calibrate is given"},
                      {"the factor L codes every new key",
                       "its 16-bit numbers count as part of the index, not as read"}},
-      .params =
-          with_optional_calibration({read_param("3%"),
-                                     {.name = "centres",
-                                      .type = ParamType::count,
-                                      .fallback = "4096",
-                                      .min = 2,
-                                      .max = 65536,
-                                      .help = "of a KV head's keys"},
-                                     {.name = "offset",
-                                      .type = ParamType::count,
-                                      .fallback = "2048",
-                                      .max = 1 << 20,
-                                      .unit = "tokens",
-                                      .help = "between the query and every key, as the query is turned"},
-                                     {.name = "window",
-                                      .type = ParamType::count,
-                                      .fallback = "64",
-                                      .max = 1 << 20,
-                                      .unit = "tokens",
-                                      .help = "newest that are always read"},
-                                     {.name = "sinks",
-                                      .type = ParamType::count,
-                                      .fallback = "8",
-                                      .max = 65536,
-                                      .unit = "tokens",
-                                      .help = "first of the sequence that are always read"},
-                                     {.name = "rounds",
-                                      .type = ParamType::count,
-                                      .fallback = "300",
-                                      .min = 1,
-                                      .max = 10000,
-                                      .help = "of k-means at most"},
-                                     dense_param(0)}),
+      .params = with_optional_calibration(
+          {read_param("3%"), count_param("centres", "4096", {2, 65536}, "of a KV head's keys"),
+           count_param("offset", "2048", {0, 1 << 20},
+                       "between the query and every key, as the query is turned", "tokens"),
+           count_param("window", "64", {0, 1 << 20}, "newest that are always read", "tokens"),
+           count_param("sinks", "8", {0, 65536}, "first of the sequence that are always read", "tokens"),
+           count_param("rounds", "300", {1, 10000}, "of k-means at most"), dense_param(0)}),
       .needs_of =
           [](const Params& params) { return Needs{.keys = true, .queries = measures_prompt(params)}; },
       .randomised = true,
-      .reads = reads_of,
+      .calibration_maker = maker,
       .make_calibrator = [](const Params& params, const CacheUnit& layer) -> std::unique_ptr<Calibrator> {
         return std::make_unique<CodebookCalibrator>(Rule::of(params), layer);
       },
-      .calibration_maker = maker,
-      .make_selection = [](const Params& params, const CacheUnit& unit) -> std::unique_ptr<Selection> {
-        if (reads_everything(params, static_cast<std::size_t>(unit.layer)))
-          return std::make_unique<DenseSelection>();
-        return std::make_unique<A2ats>(params, unit);
-      }};
+      .rule = SelectionRule{.reads = reads_of, .make = selected<A2ats>}};
 }
 
 }  // namespace kvsim::policy::a2ats

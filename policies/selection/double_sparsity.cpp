@@ -3,9 +3,9 @@
 #include <cmath>
 #include <vector>
 
-#include "policies/parts/calibrated_tables.hpp"
-#include "policies/parts/reading.hpp"
-#include "policies/parts/scalar_code.hpp"
+#include "policies/parts/codes/calibrated_tables.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
+#include "policies/parts/index/reading.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::double_sparsity {
@@ -116,11 +116,10 @@ class LabelSelector final : public Selector {
         channels_(channels),
         labels_(channels.size()) {}
 
-  void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override { label_from(0, tokens); }
+  void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override { joined(0, 0, tokens); }
   void joined(std::size_t own_slot, std::size_t moved_from, const StoredTokens& tokens) override {
-    resize(tokens.slots());
-    if (own_slot < moved_from) label(own_slot, tokens);
-    label_from(moved_from, tokens);
+    for (std::vector<float>& set : labels_) set.resize(tokens.slots() * rule_.channels(dim_));
+    for_changed(own_slot, moved_from, tokens, [&](std::size_t slot) { label(slot, tokens); });
   }
 
   void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
@@ -148,13 +147,6 @@ class LabelSelector final : public Selector {
   }
 
  private:
-  void resize(std::size_t slots) {
-    for (std::vector<float>& set : labels_) set.resize(slots * rule_.channels(dim_));
-  }
-  void label_from(std::size_t first, const StoredTokens& tokens) {
-    resize(tokens.slots());
-    for (std::size_t slot = first; slot < tokens.slots(); ++slot) label(slot, tokens);
-  }
   void label(std::size_t slot, const StoredTokens& tokens) {
     const std::size_t n = rule_.channels(dim_);
     for (std::size_t set = 0; set < labels_.size(); ++set) {
@@ -233,7 +225,6 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 PolicySpec spec() {
   return {
       .name = "double_sparsity",
-      .kind = Kind::selection,
       .summary = "reads the tokens of the highest logits by a few fixed channels, kept in few bits",
       .paper =
           "Yang, Sheng, Gonzalez, Stoica, Zheng, Post-Training Sparse Attention with Double Sparsity, arXiv "
@@ -247,8 +238,7 @@ PolicySpec spec() {
       .departures =
           {{"paper: calibrated on other texts",
             "that is file=, made by kvsim calibrate; the default, file=prompt, measures the prompt itself "
-            "and "
-            "stands in for it"},
+            "and stands in for it"},
            {"authors' code: labels before they are quantised count as bits x channels, so 4 bits of a "
             "sixteenth and a sixteenth of the tokens are 1/14.2 of the bytes",
             "scale and least number of a label count, too: 32 bits, 1/12.8"},
@@ -258,32 +248,20 @@ PolicySpec spec() {
            {"authors' offloading: layer l predicts what layer l + 1 reads", "not here"}},
       .params = with_optional_calibration(
           {read_param("6.25%"),
-           {.name = "group_factor",
-            .type = ParamType::count,
-            .fallback = "16",
-            .min = 1,
-            .max = 4096,
-            .help = "of so many channels, one is kept in labels"},
+           count_param("group_factor", "16", {1, 4096}, "of so many channels, one is kept in labels"),
            bits_param("4"),
-           {.name = "order",
-            .type = ParamType::choice,
-            .fallback = "qk",
-            .choices = {"qk", "q", "k"},
-            .help = "which channels matter: those of the largest mean |q * k|; |q| or |k|, before rotation"},
+           choice_param(
+               "order", "qk", {"qk", "q", "k"},
+               "which channels matter: those of the largest mean |q * k|; |q| or |k|, before rotation"),
            dense_param(2)}),
       .needs_of =
           [](const Params& params) { return Needs{.keys = true, .queries = measures_prompt(params)}; },
       .check = [](const Params& params) { Rule::of(params); },
-      .reads = reads_of,
+      .calibration_maker = maker,
       .make_calibrator = [](const Params& /*params*/, const CacheUnit& layer) -> std::unique_ptr<Calibrator> {
         return std::make_unique<ChannelCalibrator>(layer);
       },
-      .calibration_maker = maker,
-      .make_selection = [](const Params& params, const CacheUnit& unit) -> std::unique_ptr<Selection> {
-        if (reads_everything(params, static_cast<std::size_t>(unit.layer)))
-          return std::make_unique<DenseSelection>();
-        return std::make_unique<DoubleSparsity>(params, unit);
-      }};
+      .rule = SelectionRule{.reads = reads_of, .make = selected<DoubleSparsity>}};
 }
 
 }  // namespace kvsim::policy::double_sparsity

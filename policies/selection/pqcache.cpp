@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "policies/parts/reading.hpp"
-#include "policies/parts/vector_code.hpp"
+#include "policies/parts/index/reading.hpp"
+#include "policies/parts/index/vector_code.hpp"
 #include "sim/base/dot.hpp"
 #include "sim/base/rng.hpp"
 
@@ -54,13 +54,12 @@ class PqSelector final : public Selector {
         codebooks_(codebooks),
         codes_(codebooks.size()) {}
 
-  void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override { code_from(0, tokens); }
+  void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override { joined(0, 0, tokens); }
   void joined(std::size_t own_slot, std::size_t moved_from, const StoredTokens& tokens) override {
-    if (own_slot < moved_from) {
-      resize(tokens.slots());
-      code(own_slot, tokens);
-    }
-    code_from(moved_from, tokens);
+    for (auto& lane : codes_) lane.resize(tokens.slots() * rule_.parts_of(dim_));
+    for_changed(own_slot, moved_from, tokens, [&](std::size_t slot) { code(slot, tokens); });
+    coded_ = static_cast<std::size_t>(
+        std::ranges::count_if(tokens.positions(), [&](Position p) { return is_coded(p); }));
   }
 
   void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
@@ -120,15 +119,6 @@ class PqSelector final : public Selector {
       scores_[candidates_[i]] += logits_[i] / static_cast<float>(sum);
   }
 
-  void resize(std::size_t slots) {
-    for (auto& lane : codes_) lane.resize(slots * rule_.parts_of(dim_));
-  }
-  void code_from(std::size_t first, const StoredTokens& tokens) {
-    resize(tokens.slots());
-    for (std::size_t slot = first; slot < tokens.slots(); ++slot) code(slot, tokens);
-    coded_ = static_cast<std::size_t>(
-        std::ranges::count_if(tokens.positions(), [&](Position p) { return is_coded(p); }));
-  }
   void code(std::size_t slot, const StoredTokens& tokens) {
     const std::size_t parts = rule_.parts_of(dim_);
     for (std::size_t lane = 0; lane < codes_.size(); ++lane)
@@ -198,7 +188,6 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 PolicySpec spec() {
   return {
       .name = "pqcache",
-      .kind = Kind::selection,
       .summary = "reads the tokens of the highest attention by product codes of the keys",
       .paper =
           "Zhang, Ji, Chen, Fu, Miao, Nie, Chen, Cui, PQCache: Product Quantization-based KVCache for Long "
@@ -206,60 +195,29 @@ PolicySpec spec() {
       .details =
           "Each half of a key is coded as the nearest of 64 centres, which k-means finds among the prompt's "
           "keys behind the first 32 tokens. Later tokens get codes of the same centres. Products of the "
-          "query "
-          "with the centres give coded logits; their softmax, added up over the query heads of a KV head, "
-          "ranks the tokens. All heads of the KV head read the first 32 tokens, the newest half of the rest "
-          "of "
-          "`read`, and the highest for the other half, and their own. A prompt with fewer tokens than "
-          "centres "
-          "has no codes and is read whole; a cost takes it that the prompt has enough.",
+          "query with the centres give coded logits; their softmax, added up over the query heads of a KV "
+          "head, ranks the tokens. All heads of the KV head read the first 32 tokens, the newest half of the "
+          "rest of `read`, and the highest for the other half, and their own. A prompt with fewer tokens "
+          "than centres has no codes and is read whole; a cost takes it that the prompt has enough.",
       .departures = {{"authors' code: a tenth of the prompt's tokens behind the first 32 is read beside "
-                      "them, as many at "
-                      "every step",
+                      "them, as many at every step",
                       "read= is all but the query's own token, and a share is of what is stored at the step"},
                      {"authors' code: a new token is coded when it leaves the newest", "as it joins"},
                      {"authors' code: 3 to 10 rounds of k-means, as many as a prefill leaves time for",
                       "rounds=10"},
                      {"authors' code: the GPU caches blocks of tokens that were read before", "not here"}},
       .params = {read_param("10%"),
-                 {.name = "parts",
-                  .type = ParamType::count,
-                  .fallback = "2",
-                  .min = 1,
-                  .max = 4096,
-                  .help = "of a key that are coded each, of as equal size as can be"},
-                 {.name = "bits",
-                  .type = ParamType::count,
-                  .fallback = "6",
-                  .min = 1,
-                  .max = 12,
-                  .unit = "bits",
-                  .help = "of a code"},
-                 {.name = "sinks",
-                  .type = ParamType::count,
-                  .fallback = "32",
-                  .max = 65536,
-                  .unit = "tokens",
-                  .help = "first of the sequence that have no codes and are always read"},
-                 {.name = "recent",
-                  .type = ParamType::share,
-                  .fallback = "0.5",
-                  .help = "of what is read beside the sinks that is the newest tokens, rounded down"},
-                 {.name = "rounds",
-                  .type = ParamType::count,
-                  .fallback = "10",
-                  .min = 1,
-                  .max = 10000,
-                  .help = "of k-means at most"},
-                 dense_param(0)},
+                 count_param("parts", "2", {1, 4096},
+                             "of a key that are coded each, of as equal size as can be"),
+                 count_param("bits", "6", {1, 12}, "of a code", "bits"),
+                 count_param("sinks", "32", {0, 65536},
+                             "first of the sequence that have no codes and are always read", "tokens"),
+                 share_param("recent", "0.5",
+                             "of what is read beside the sinks that is the newest tokens, rounded down"),
+                 count_param("rounds", "10", {1, 10000}, "of k-means at most"), dense_param(0)},
       .needs = {.keys = true},
       .randomised = true,
-      .reads = reads_of,
-      .make_selection = [](const Params& params, const CacheUnit& unit) -> std::unique_ptr<Selection> {
-        if (reads_everything(params, static_cast<std::size_t>(unit.layer)))
-          return std::make_unique<DenseSelection>();
-        return std::make_unique<Pqcache>(Rule::of(params), unit);
-      }};
+      .rule = SelectionRule{.reads = reads_of, .make = selected<Pqcache, Rule>}};
 }
 
 }  // namespace kvsim::policy::pqcache

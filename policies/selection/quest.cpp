@@ -3,8 +3,8 @@
 #include <limits>
 #include <vector>
 
-#include "policies/parts/reading.hpp"
-#include "policies/parts/slot_bounds.hpp"
+#include "policies/parts/index/reading.hpp"
+#include "policies/parts/index/slot_bounds.hpp"
 
 namespace kvsim::policy::quest {
 namespace {
@@ -107,36 +107,21 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 PolicySpec spec() {
   return {
       .name = "quest",
-      .kind = Kind::selection,
       .summary = "reads the pages whose best possible logit is highest",
       .paper = "Tang et al., Quest, ICML 2024, arXiv 2406.10774",
       .details =
           "Of each page of 16 stored tokens and each KV head the least and the largest of every key "
-          "component "
-          "is kept. Sum over components of max(q * least, q * largest) bounds the logit of any key in the "
-          "page. A query head reads the read / page pages of the highest bounds, at least 3, and the first "
-          "two "
-          "layers read everything.",
+          "component is kept. Sum over components of max(q * least, q * largest) bounds the logit of any key "
+          "in the page. A query head reads the read / page pages of the highest bounds, at least 3, and the "
+          "first two layers read everything.",
       .departures = {{"authors' kernels: the last page is always read, and the others compete for the rest",
                       "as in the authors' evaluation, all pages compete; last=true is the kernels'"},
                      {"authors' evaluation: the last page is padded with the least number of the type",
                       "the last page is bounded by the keys that it has"}},
-      .params = {read_param("1024"),
-                 {.name = "page",
-                  .type = ParamType::count,
-                  .fallback = "16",
-                  .min = 1,
-                  .max = 4096,
-                  .unit = "tokens",
-                  .help = "tokens per page"},
-                 {.name = "last",
-                  .type = ParamType::flag,
-                  .fallback = "false",
-                  .help = "always read the page of the newest token"},
-                 dense_param(2)},
+      .params = {read_param("1024"), count_param("page", "16", {1, 4096}, "tokens per page", "tokens"),
+                 flag_param("last", "false", "always read the page of the newest token"), dense_param(2)},
       .needs = {.keys = true},
-      .reads = reads_of,
-      .make_selection = selects<QuestSelector>(rule_of)};
+      .rule = SelectionRule{.reads = reads_of, .make = selects<QuestSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::quest

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <vector>
 
-#include "policies/parts/reading.hpp"
+#include "policies/parts/index/reading.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::random_by_distance {
@@ -73,7 +73,6 @@ ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t
 PolicySpec spec() {
   return {
       .name = "random_by_distance",
-      .kind = Kind::selection,
       .summary = "reads blocks by chance, the less likely the farther they are: a control",
       .paper =
           "Our reading of PrFlashAttention in: Nature of Mathematical Modeling, arXiv 2024, "
@@ -86,33 +85,14 @@ PolicySpec spec() {
           {{"paper: a block takes part with a probability that depends on its distance; no "
             "probabilities, experiments or code",
             "laws, range, block size and the first block are ours: nothing here is a figure of it"}},
-      .params = {{.name = "law",
-                  .type = ParamType::choice,
-                  .fallback = "exponential",
-                  .choices = {"exponential", "hyperbolic"},
-                  .help = "how the probability falls with the distance"},
-                 {.name = "range",
-                  .type = ParamType::real,
-                  .fallback = "8",
-                  .min = 0.001,
-                  .max = 1e6,
-                  .unit = "blocks",
-                  .help = "distance at which the probability is 1 / e, or a half"},
-                 {.name = "block",
-                  .type = ParamType::count,
-                  .fallback = "64",
-                  .min = 1,
-                  .max = 65536,
-                  .unit = "tokens",
-                  .help = "tokens of a block"},
-                 {.name = "first",
-                  .type = ParamType::flag,
-                  .fallback = "true",
-                  .help = "the first block is always read"},
-                 dense_param(0)},
+      .params = {choice_param("law", "exponential", {"exponential", "hyperbolic"},
+                              "how the probability falls with the distance"),
+                 real_param("range", "8", {0.001, 1e6},
+                            "distance at which the probability is 1 / e, or a half", "blocks"),
+                 count_param("block", "64", {1, 65536}, "tokens of a block", "tokens"),
+                 flag_param("first", "true", "the first block is always read"), dense_param(0)},
       .randomised = true,
-      .reads = reads_of,
-      .make_selection = selects<DistanceSelector>(rule_of)};
+      .rule = SelectionRule{.reads = reads_of, .make = selects<DistanceSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::random_by_distance

@@ -1,5 +1,5 @@
 // A random choice of tokens, anew at every step: a control.
-#include "policies/parts/reading.hpp"
+#include "policies/parts/index/reading.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::random_tokens {
@@ -35,15 +35,13 @@ class RandomSelector final : public Selector {
 PolicySpec spec() {
   return {
       .name = "random_tokens",
-      .kind = Kind::selection,
       .summary = "reads a random choice of tokens: a control",
       .details =
           "Each query head reads as many of the stored tokens, drawn anew at every step, each as likely as "
           "the others.",
       .params = {read_param("1024"), dense_param(0)},
       .randomised = true,
-      .reads = reads_by_head,
-      .make_selection = selects<RandomSelector>(read_of)};
+      .rule = SelectionRule{.reads = reads_by_head, .make = selects<RandomSelector>(read_of)}};
 }
 
 }  // namespace kvsim::policy::random_tokens

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "policies/parts/reading.hpp"
+#include "policies/parts/index/reading.hpp"
 
 namespace kvsim::policy::recent_tokens {
 namespace {
@@ -53,22 +53,16 @@ ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t
 }  // namespace
 
 PolicySpec spec() {
-  return {.name = "recent_tokens",
-          .kind = Kind::selection,
-          .summary = "reads the first and the newest tokens: a control",
-          .details =
-              "What streaming_llm keeps, read from a cache that holds everything: the first `sinks` stored "
-              "tokens and the newest ones. Both give the same attention; this one stores more.",
-          .params = {read_param("1024"),
-                     {.name = "sinks",
-                      .type = ParamType::count,
-                      .fallback = "4",
-                      .max = 65536,
-                      .unit = "tokens",
-                      .help = "first stored tokens that are always read"},
-                     dense_param(0)},
-          .reads = reads_of,
-          .make_selection = selects<RecentSelector>(rule_of)};
+  return {
+      .name = "recent_tokens",
+      .summary = "reads the first and the newest tokens: a control",
+      .details =
+          "What streaming_llm keeps, read from a cache that holds everything: the first `sinks` stored "
+          "tokens and the newest ones. Both give the same attention; this one stores more.",
+      .params = {read_param("1024"),
+                 count_param("sinks", "4", {0, 65536}, "first stored tokens that are always read", "tokens"),
+                 dense_param(0)},
+      .rule = SelectionRule{.reads = reads_of, .make = selects<RecentSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::recent_tokens

@@ -3,7 +3,7 @@
 #include <limits>
 #include <vector>
 
-#include "policies/parts/reading.hpp"
+#include "policies/parts/index/reading.hpp"
 #include "sim/base/rotary.hpp"
 
 namespace kvsim::policy::rekv {
@@ -142,23 +142,11 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
   return out;
 }
 
-ParamSpec count_param(const char* name, const char* fallback, double least, const char* unit,
-                      const char* help) {
-  return {.name = name,
-          .type = ParamType::count,
-          .fallback = fallback,
-          .min = least,
-          .max = 1 << 20,
-          .unit = unit,
-          .help = help};
-}
-
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "rekv",
-      .kind = Kind::selection,
       .summary = "reads the blocks of the prompt that a question asks for, chosen once per layer",
       .paper =
           "Di, Yu, Zhang, Li, Tao, Cheng, Li, He, Shu, Jiang, Streaming Video Question-Answering with "
@@ -177,21 +165,21 @@ PolicySpec spec() {
            {"authors' code: the first tokens are those of the model's template", "sinks=, as many"},
            {"authors' code: retrieved tokens get positions without gaps", "they keep those of the text"},
            {"authors' code: the context has been read in a sliding window, and its newest tokens are not "
-            "read "
-            "unless they are retrieved",
+            "read unless they are retrieved",
             "the prompt attends everything; local= tokens of its end are always read"},
            {"authors' code: keys are repeated for every query head in the index", "they are not"}},
-      .params = {read_param("12544"), count_param("block", "196", 1, "tokens", "tokens of a block"),
-                 count_param("sinks", "0", 0, "tokens", "first tokens of the prompt, always read"),
-                 count_param("local", "0", 0, "tokens", "last tokens of the prompt, always read"),
-                 count_param("question", "1", 1, "tokens", "first tokens behind the cut, which choose"),
-                 count_param("together", "1", 1, "blocks",
-                             "neighbouring blocks that are chosen together, by their mean score"),
+      .params = {read_param("12544"),
+                 count_param("block", "196", {1, 1 << 20}, "tokens of a block", "tokens"),
+                 count_param("sinks", "0", {0, 1 << 20}, "first tokens of the prompt, always read", "tokens"),
+                 count_param("local", "0", {0, 1 << 20}, "last tokens of the prompt, always read", "tokens"),
+                 count_param("question", "1", {1, 1 << 20}, "first tokens behind the cut, which choose",
+                             "tokens"),
+                 count_param("together", "1", {1, 1 << 20},
+                             "neighbouring blocks that are chosen together, by their mean score", "blocks"),
                  dense_param(0)},
       .needs = {.keys = true, .queries = true},
       .layer_unit = [](const Params&) { return true; },
-      .reads = reads_of,
-      .make_selection = selects<RekvSelector>(rule_of)};
+      .rule = SelectionRule{.reads = reads_of, .make = selects<RekvSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::rekv

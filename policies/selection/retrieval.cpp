@@ -3,8 +3,8 @@
 #include <limits>
 #include <vector>
 
-#include "policies/parts/key_index.hpp"
-#include "policies/parts/reading.hpp"
+#include "policies/parts/index/key_index.hpp"
+#include "policies/parts/index/reading.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::retrieval {
@@ -148,27 +148,11 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
   return out;
 }
 
-ParamSpec count_param(const char* name, const char* fallback, double least, double most, const char* unit,
-                      const char* help) {
-  return {.name = name,
-          .type = ParamType::count,
-          .fallback = fallback,
-          .min = least,
-          .max = most,
-          .unit = unit,
-          .help = help};
-}
-
-ParamSpec amount_param(const char* name, const char* unit, const char* fallback, const char* help) {
-  return {.name = name, .type = ParamType::amount, .fallback = fallback, .unit = unit, .help = help};
-}
-
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "retrieval",
-      .kind = Kind::selection,
       .summary = "reads the keys that an index finds for a query, beside the first and last of the prompt",
       .paper =
           "Liu, Chen, Lu, Jiang, Han, Zhang, Chen, Zhang, Ding, Zhang, Chen, Yang, Yang, Qiu, "
@@ -176,15 +160,13 @@ PolicySpec spec() {
           "https://arxiv.org/abs/2409.10516",
       .details =
           "The first 128 and the last 512 tokens of the prompt and every generated token are always read. "
-          "The "
-          "other keys of the prompt are in an index per KV head, in which every query head finds the `read` "
-          "keys of the largest products. index=query_graph links keys that are nearest to the same query of "
-          "the prompt: queries are distributed unlike keys, so that keys near each other are not those that "
-          "a "
-          "query looks for. A search starts at the key that is nearest to most of those queries and goes on "
-          "from the best `beam` keys found. index=graph is HNSW, of keys alone; ivf looks at the lists of "
-          "the centres nearest to the query; flat at all keys. What a search looks at counts as read of the "
-          "index.",
+          "The other keys of the prompt are in an index per KV head, in which every query head finds the "
+          "`read` keys of the largest products. index=query_graph links keys that are nearest to the same "
+          "query of the prompt: queries are distributed unlike keys, so that keys near each other are not "
+          "those that a query looks for. A search starts at the key that is nearest to most of those queries "
+          "and goes on from the best `beam` keys found. index=graph is HNSW, of keys alone; ivf looks at the "
+          "lists of the centres nearest to the query; flat at all keys. What a search looks at counts as "
+          "read of the index.",
       .departures =
           {{"paper: the graph's construction, beyond that the nearest keys of prefill queries make it",
             "a query's nearest key is linked with its next ones; each key keeps the `degree` links that most "
@@ -196,26 +178,23 @@ PolicySpec spec() {
            {"paper and code: the index is searched on the processor, and both results are merged",
             "one attention over all that is read, which is the same"}},
       .params = {read_param("100"),
-                 {.name = "index",
-                  .type = ParamType::choice,
-                  .fallback = "query_graph",
-                  .choices = {"query_graph", "graph", "ivf", "flat"},
-                  .help = "how keys are found"},
-                 count_param("sinks", "128", 0, 1 << 20, "tokens", "first of the prompt, always read"),
-                 count_param("recent", "512", 0, 1 << 20, "tokens", "last of the prompt, always read"),
-                 count_param("lists", "512", 1, 65536, "lists", "ivf: clusters of keys, at most"),
-                 amount_param("probes", "lists", "0.3", "ivf: that a query looks at"),
-                 count_param("degree", "16", 2, 256, "links", "graphs: of a key (HNSW's M)"),
-                 count_param("beam", "100", 1, 65536, "keys",
-                             "graphs: best found from which a search goes on; at least `read`"),
-                 count_param("neighbours", "8", 2, 1024, "keys",
-                             "query_graph: nearest to a query, of which the first is linked with the others"),
-                 amount_param("queries", "tokens", "1.0", "query_graph: last of the prompt that link keys"),
+                 choice_param("index", "query_graph", {"query_graph", "graph", "ivf", "flat"},
+                              "how keys are found"),
+                 count_param("sinks", "128", {0, 1 << 20}, "first of the prompt, always read", "tokens"),
+                 count_param("recent", "512", {0, 1 << 20}, "last of the prompt, always read", "tokens"),
+                 count_param("lists", "512", {1, 65536}, "ivf: clusters of keys, at most", "lists"),
+                 amount_param("probes", "0.3", "ivf: that a query looks at", "lists"),
+                 count_param("degree", "16", {2, 256}, "graphs: of a key (HNSW's M)", "links"),
+                 count_param("beam", "100", {1, 65536},
+                             "graphs: best found from which a search goes on; at least `read`", "keys"),
+                 count_param("neighbours", "8", {2, 1024},
+                             "query_graph: nearest to a query, of which the first is linked with the others",
+                             "keys"),
+                 amount_param("queries", "1.0", "query_graph: last of the prompt that link keys", "tokens"),
                  dense_param(0)},
       .needs = {.keys = true, .queries = true},
       .randomised = true,
-      .reads = reads_of,
-      .make_selection = selects<RetrievalSelector>(rule_of)};
+      .rule = SelectionRule{.reads = reads_of, .make = selects<RetrievalSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::retrieval

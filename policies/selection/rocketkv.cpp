@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include "policies/parts/reading.hpp"
-#include "policies/parts/slot_bounds.hpp"
+#include "policies/parts/index/reading.hpp"
+#include "policies/parts/index/slot_bounds.hpp"
 
 namespace kvsim::policy::rocketkv {
 namespace {
@@ -140,16 +140,14 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 PolicySpec spec() {
   return {
       .name = "rocketkv",
-      .kind = Kind::selection,
       .summary = "reads tokens by few components of the query and the bounds of small pages",
       .paper =
           "Behnam, Fu, Zhao, Tsai, Yu, Tumanov, RocketKV: Accelerating Long-Context LLM Inference via "
           "Two-Stage KV Cache Compression, ICML 2025, https://arxiv.org/abs/2502.14051",
       .details =
           "The hybrid sparse attention of RocketKV's second stage. `read` is what a step may read, in "
-          "tokens: "
-          "half of it tokens, half the index. With c the number of tokens held of the prompt over `read`, "
-          "pages are of ceil(sqrt(c)) tokens, if that is at most c, or else one, and dim * page / c "
+          "tokens: half of it tokens, half the index. With c the number of tokens held of the prompt over "
+          "`read`, pages are of ceil(sqrt(c)) tokens, if that is at most c, or else one, and dim * page / c "
           "components of the queries count, those that are largest in the mean over the query heads of a KV "
           "head. In each of them a page stands for its largest key component where the heads' queries add up "
           "to a positive number, and for its least elsewhere. The softmax of these products over all tokens "
@@ -169,8 +167,7 @@ PolicySpec spec() {
             "not here"}},
       .params = {read_param("1024"), dense_param(0)},
       .needs = {.keys = true},
-      .reads = reads_of,
-      .make_selection = selects<RocketSelector>(rule_of)};
+      .rule = SelectionRule{.reads = reads_of, .make = selects<RocketSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::rocketkv

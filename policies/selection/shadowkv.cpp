@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "policies/parts/outlier_chunks.hpp"
-#include "policies/parts/reading.hpp"
+#include "policies/parts/codes/outlier_chunks.hpp"
+#include "policies/parts/index/reading.hpp"
 #include "sim/base/dot.hpp"
 
 namespace kvsim::policy::shadowkv {
@@ -159,21 +159,11 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
   return out;
 }
 
-ParamSpec count_param(const char* name, const char* fallback, double least, const char* help) {
-  return {.name = name,
-          .type = ParamType::count,
-          .fallback = fallback,
-          .min = least,
-          .max = 1 << 20,
-          .help = help};
-}
-
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "shadowkv",
-      .kind = Kind::selection,
       .summary = "reads the chunks of the prompt whose mean key is attended most, outliers and what is new",
       .paper =
           "Sun, Chang, Bao, Zheng, Zheng, Liu, Dong, Chi, Chen, ShadowKV: KV Cache in Shadows for "
@@ -183,29 +173,26 @@ PolicySpec spec() {
           "like the mean, by cosine, are always read, as are the prompt's last four chunks, what is behind "
           "them and every generated token. The mean keys of the others are their landmarks. A query head "
           "takes the softmax over all landmarks; a KV head reads the read / 8 chunks that have the most of "
-          "it "
-          "in any of its query heads. How ShadowKV stores keys is shadowkv_keys; the preset shadowkv has "
+          "it in any of its query heads. How ShadowKV stores keys is shadowkv_keys; the preset shadowkv has "
           "both.",
       .departures =
           {{"authors' code: prompts of up to 4096 tokens are read as a whole", "all are read by landmarks"},
            {"authors' code: the softmax is rounded to bfloat16 before chunks are chosen", "it is not"},
            {"authors' code for the processor: landmarks in multiples of 8, and 24 outliers per 1024 tokens "
-            "of "
-            "the budget",
+            "of the budget",
             "align=8, with outliers= as the budget has it; the preset shadowkv.cpu has the 48 of 2048 "
             "tokens"},
            {"paper and code: nothing is evicted",
             "chunks are of successive tokens that are kept; a landmark stays as long as one of its tokens"}},
-      .params = {read_param("2048"), count_param("chunk", "8", 1, "tokens of a chunk"),
-                 count_param("outliers", "48", 0, "chunks of each KV head that are always read"),
-                 count_param("local", "4", 0,
+      .params = {read_param("2048"), count_param("chunk", "8", {1, 1 << 20}, "tokens of a chunk"),
+                 count_param("outliers", "48", {0, 1 << 20}, "chunks of each KV head that are always read"),
+                 count_param("local", "4", {0, 1 << 20},
                              "last chunks of the prompt that are always read, and what is behind them"),
-                 count_param("align", "1", 1,
+                 count_param("align", "1", {1, 1 << 20},
                              "landmarks and outliers are a multiple of this; further chunks are local"),
                  dense_param(0)},
       .needs = {.keys = true},
-      .reads = reads_of,
-      .make_selection = selects<ShadowkvSelector>(rule_of)};
+      .rule = SelectionRule{.reads = reads_of, .make = selects<ShadowkvSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::shadowkv

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "policies/parts/reading.hpp"
+#include "policies/parts/index/reading.hpp"
 
 namespace kvsim::policy::sparq {
 namespace {
@@ -173,7 +173,6 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 PolicySpec spec() {
   return {
       .name = "sparq",
-      .kind = Kind::selection,
       .summary = "reads the tokens of the highest logits by the few channels in which the query is largest",
       .paper =
           "Ribar, Chelombiev, Hudlass-Galley, Blake, Luschi, Orr, SparQ Attention, ICML 2024, arXiv "
@@ -182,10 +181,9 @@ PolicySpec spec() {
           "Of all keys, the 32 channels are read in which the query has the largest magnitudes, those of the "
           "query heads of a KV head added up. Products with these are divided by sqrt(head size * share of "
           "the query's absolute sum that they hold), and the softmax over what is stored is added up over "
-          "the "
-          "heads. All heads of the KV head read "
-          "the `read` highest tokens and their own; a quarter of them is the newest. Keys are stored "
-          "twice, the second time by channel; copy=false stores them once.",
+          "the heads. All heads of the KV head read the `read` highest tokens and their own; a quarter of "
+          "them is the newest. Keys are stored twice, the second time by channel; copy=false stores them "
+          "once.",
       .departures =
           {{"authors' code: adds logits of the heads up, before the softmax", "after it; sparq.logits"},
            {"paper: what is not read counts as the mean value, with the weight that its approximate scores "
@@ -197,35 +195,16 @@ PolicySpec spec() {
             "each of one KV head and of consecutive slots. What is said of a cost is the most: every token "
             "in a page of its own"}},
       .params = {read_param("128"),
-                 {.name = "channels",
-                  .type = ParamType::count,
-                  .fallback = "32",
-                  .min = 1,
-                  .max = 65536,
-                  .help = "of every key that are read to choose"},
-                 {.name = "local",
-                  .type = ParamType::share,
-                  .fallback = "0.25",
-                  .help = "of what is read that is the newest tokens, rounded down"},
-                 {.name = "scores",
-                  .type = ParamType::choice,
-                  .fallback = "softmax",
-                  .choices = {"softmax", "logits"},
-                  .help = "what is added up over the query heads of a KV head"},
-                 {.name = "copy",
-                  .type = ParamType::flag,
-                  .fallback = "true",
-                  .help = "keys are stored a second time, by channel"},
-                 {.name = "page_bytes",
-                  .type = ParamType::count,
-                  .fallback = "0",
-                  .max = 1 << 30,
-                  .unit = "bytes",
-                  .help = "pages that are read whole; 0: no more is read than asked for"},
+                 count_param("channels", "32", {1, 65536}, "of every key that are read to choose"),
+                 share_param("local", "0.25", "of what is read that is the newest tokens, rounded down"),
+                 choice_param("scores", "softmax", {"softmax", "logits"},
+                              "what is added up over the query heads of a KV head"),
+                 flag_param("copy", "true", "keys are stored a second time, by channel"),
+                 count_param("page_bytes", "0", {0, 1 << 30},
+                             "pages that are read whole; 0: no more is read than asked for", "bytes"),
                  dense_param(0)},
       .needs = {.keys = true},
-      .reads = reads_of,
-      .make_selection = selects<SparqSelector>(Rule::of)};
+      .rule = SelectionRule{.reads = reads_of, .make = selects<SparqSelector>(Rule::of)}};
 }
 
 }  // namespace kvsim::policy::sparq

@@ -1,7 +1,7 @@
 // Positions alone: the first tokens, a window, and every so many-th token of the stretch before it.
 #include <algorithm>
 
-#include "policies/parts/reading.hpp"
+#include "policies/parts/index/reading.hpp"
 
 namespace kvsim::policy::static_pattern {
 namespace {
@@ -49,21 +49,11 @@ ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t
   return dense_reads(sinks + local + strided + (own || stored == 0 ? 0 : 1));
 }
 
-ParamSpec tokens_param(const char* name, const char* fallback, const char* help) {
-  return {.name = name,
-          .type = ParamType::count,
-          .fallback = fallback,
-          .max = 1 << 24,
-          .unit = "tokens",
-          .help = help};
-}
-
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "static_pattern",
-      .kind = Kind::selection,
       .summary = "reads by position alone: the first tokens, a window, and a stride before it",
       .paper =
           "Jiang, Li, Zhang, Wu, Luo, Ahn, Han, Abdi, Li, Lin, Yang, Qiu, MInference 1.0: Accelerating "
@@ -78,19 +68,14 @@ PolicySpec spec() {
                      {"MInference's code: of prompts shorter than the stride's stretch, the parity of the "
                       "prompt's length decides which tokens are skipped",
                       "the distance to the query decides"}},
-      .params = {tokens_param("sinks", "128", "first positions that are always read"),
-                 tokens_param("local", "512", "newest positions that are read, the query's own included"),
-                 tokens_param("strided", "0", "positions before those of which some are read"),
-                 {.name = "stride",
-                  .type = ParamType::count,
-                  .fallback = "2",
-                  .min = 1,
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help = "of which every so many-th is read"},
+      .params = {count_param("sinks", "128", {0, 1 << 24}, "first positions that are always read", "tokens"),
+                 count_param("local", "512", {0, 1 << 24},
+                             "newest positions that are read, the query's own included", "tokens"),
+                 count_param("strided", "0", {0, 1 << 24}, "positions before those of which some are read",
+                             "tokens"),
+                 count_param("stride", "2", {1, 1 << 20}, "of which every so many-th is read", "tokens"),
                  dense_param(0)},
-      .reads = reads_of,
-      .make_selection = selects<PatternSelector>(rule_of)};
+      .rule = SelectionRule{.reads = reads_of, .make = selects<PatternSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::static_pattern

@@ -1,5 +1,5 @@
 // TidalDecode: a few layers choose the tokens for the layers behind them.
-#include "policies/parts/reading.hpp"
+#include "policies/parts/index/reading.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::tidal {
@@ -68,12 +68,17 @@ void check(const Params& params) {
                 "tidal(" + params.text() + ")", "Choose a later layer, or correction=0 for none.");
 }
 
+std::unique_ptr<Selection> make(const Params& params, const CacheUnit& unit) {
+  const Rule rule = Rule::of(params);
+  if (rule.reads_everything(static_cast<std::size_t>(unit.layer))) return std::make_unique<DenseSelection>();
+  return std::make_unique<TidalSelection>(rule, unit);
+}
+
 }  // namespace
 
 PolicySpec spec() {
   return {
       .name = "tidal",
-      .kind = Kind::selection,
       .summary = "two layers choose the tokens of the highest logits, and the layers behind them read these",
       .paper = "Yang, Zhang, Chen, Li, Jia, TidalDecode, ICLR 2025, arXiv 2410.05076",
       .details =
@@ -86,22 +91,12 @@ PolicySpec spec() {
                       "13 unless correction= says otherwise; a model with fewer layers has none"},
                      {"authors' scripts: 128 to 4096 tokens", "256, their demonstration's"}},
       .params = {read_param("256"),
-                 {.name = "correction",
-                  .type = ParamType::count,
-                  .fallback = "13",
-                  .max = 4096,
-                  .unit = "layer",
-                  .help = "layer, counted from 0, that chooses anew; 0: none does"},
+                 count_param("correction", "13", {0, 4096},
+                             "layer, counted from 0, that chooses anew; 0: none does", "layer"),
                  dense_param(2)},
       .needs = {.keys = true},
       .check = check,
-      .reads = reads_of,
-      .make_selection = [](const Params& params, const CacheUnit& unit) -> std::unique_ptr<Selection> {
-        const Rule rule = Rule::of(params);
-        if (rule.reads_everything(static_cast<std::size_t>(unit.layer)))
-          return std::make_unique<DenseSelection>();
-        return std::make_unique<TidalSelection>(rule, unit);
-      }};
+      .rule = SelectionRule{.reads = reads_of, .make = make}};
 }
 
 }  // namespace kvsim::policy::tidal

@@ -1,5 +1,5 @@
 // The tokens of the highest logits: what every selection is compared with.
-#include "policies/parts/reading.hpp"
+#include "policies/parts/index/reading.hpp"
 
 namespace kvsim::policy::top_tokens {
 namespace {
@@ -27,7 +27,6 @@ class TopSelector final : public Selector {
 PolicySpec spec() {
   return {
       .name = "top_tokens",
-      .kind = Kind::selection,
       .summary = "reads the tokens of the highest logits: the bound of every selection",
       .details =
           "Each query head computes its logit of every stored token and reads the tokens of the highest. "
@@ -35,8 +34,7 @@ PolicySpec spec() {
           "it saves nothing: it says what a perfect index would give.",
       .params = {read_param("1024"), dense_param(0)},
       .needs = {.keys = true},
-      .reads = reads_by_head,
-      .make_selection = selects<TopSelector>(read_of)};
+      .rule = SelectionRule{.reads = reads_by_head, .make = selects<TopSelector>(read_of)}};
 }
 
 }  // namespace kvsim::policy::top_tokens

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "policies/parts/reading.hpp"
+#include "policies/parts/index/reading.hpp"
 
 namespace kvsim::policy::triforce {
 namespace {
@@ -131,7 +131,6 @@ ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t lay
 PolicySpec spec() {
   return {
       .name = "triforce",
-      .kind = Kind::selection,
       .summary = "reads the chunks of the prompt that its last query attends most, then what is new",
       .paper =
           "Sun, Chen, Yang, Tian, Chen, TriForce: Lossless Acceleration of Long Sequence Generation with "
@@ -150,24 +149,12 @@ PolicySpec spec() {
             "the scores of the query heads that share a KV head are added"},
            {"authors' code: prompts in whole chunks, and no more generated tokens than the budget has",
             "the last chunk may be shorter; beyond, the newest tokens are read"}},
-      .params = {read_param("4096"),
-                 {.name = "chunk",
-                  .type = ParamType::count,
-                  .fallback = "8",
-                  .min = 1,
-                  .max = 4096,
-                  .unit = "tokens",
-                  .help = "tokens of a chunk"},
-                 {.name = "rebuild",
-                  .type = ParamType::count,
-                  .fallback = "0",
-                  .max = 1 << 20,
-                  .unit = "tokens",
-                  .help = "generated tokens after which chunks are chosen anew; 0: never"},
+      .params = {read_param("4096"), count_param("chunk", "8", {1, 4096}, "tokens of a chunk", "tokens"),
+                 count_param("rebuild", "0", {0, 1 << 20},
+                             "generated tokens after which chunks are chosen anew; 0: never", "tokens"),
                  dense_param(0)},
       .needs = {.keys = true, .queries = true},
-      .reads = reads_of,
-      .make_selection = selects<TriforceSelector>(rule_of)};
+      .rule = SelectionRule{.reads = reads_of, .make = selects<TriforceSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::triforce

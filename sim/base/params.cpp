@@ -6,6 +6,72 @@
 #include "sim/base/error.hpp"
 
 namespace kvsim {
+namespace {
+
+ParamSpec declared(ParamType type, std::string& name, std::string& fallback, std::string& help,
+                   std::string unit = {}) {
+  return {.name = std::move(name),
+          .type = type,
+          .fallback = std::move(fallback),
+          .unit = std::move(unit),
+          .help = std::move(help)};
+}
+
+ParamSpec ranged(ParamSpec spec, ParamRange range) {
+  spec.min = range.min;
+  spec.max = range.max;
+  return spec;
+}
+
+}  // namespace
+
+ParamSpec count_param(std::string name, std::string fallback, ParamRange range, std::string help,
+                      std::string unit) {
+  return ranged(declared(ParamType::count, name, fallback, help, std::move(unit)), range);
+}
+
+ParamSpec real_param(std::string name, std::string fallback, ParamRange range, std::string help,
+                     std::string unit) {
+  return ranged(declared(ParamType::real, name, fallback, help, std::move(unit)), range);
+}
+
+ParamSpec share_param(std::string name, std::string fallback, std::string help, std::string unit) {
+  return declared(ParamType::share, name, fallback, help, std::move(unit));
+}
+
+ParamSpec amount_param(std::string name, std::string fallback, std::string help, std::string unit) {
+  return declared(ParamType::amount, name, fallback, help, std::move(unit));
+}
+
+ParamSpec flag_param(std::string name, std::string fallback, std::string help) {
+  return declared(ParamType::flag, name, fallback, help);
+}
+
+ParamSpec choice_param(std::string name, std::string fallback, std::vector<std::string> choices,
+                       std::string help, std::string unit) {
+  ParamSpec spec = declared(ParamType::choice, name, fallback, help, std::move(unit));
+  spec.choices = std::move(choices);
+  return spec;
+}
+
+ParamSpec pool_param(std::string name, std::string fallback, std::string help) {
+  return declared(ParamType::pool, name, fallback, help);
+}
+
+ParamSpec policy_param(std::string name, std::string fallback, std::string help) {
+  return declared(ParamType::policy, name, fallback, help);
+}
+
+ParamSpec word_param(std::string name, std::string fallback, std::string help, std::string unit) {
+  return declared(ParamType::word, name, fallback, help, std::move(unit));
+}
+
+ParamSpec required_param(std::string name, std::string help) {
+  std::string none;
+  ParamSpec spec = declared(ParamType::word, name, none, help);
+  spec.required = true;
+  return spec;
+}
 
 const ParamValue& ParamValues::find(std::string_view name) const {
   const auto entry =

@@ -41,6 +41,25 @@ struct ParamSpec {
   bool required = false;  ///< it has no default
 };
 
+// Declarations by type: the name, the default as typed, what is legal, help, and a unit if it has one.
+struct ParamRange {
+  double min = 0, max = 0;  ///< inclusive
+};
+ParamSpec count_param(std::string name, std::string fallback, ParamRange range, std::string help,
+                      std::string unit = {});
+ParamSpec real_param(std::string name, std::string fallback, ParamRange range, std::string help,
+                     std::string unit = {});
+ParamSpec share_param(std::string name, std::string fallback, std::string help, std::string unit = {});
+ParamSpec amount_param(std::string name, std::string fallback, std::string help, std::string unit = {});
+ParamSpec flag_param(std::string name, std::string fallback, std::string help);
+ParamSpec choice_param(std::string name, std::string fallback, std::vector<std::string> choices,
+                       std::string help, std::string unit = {});
+ParamSpec pool_param(std::string name, std::string fallback, std::string help);
+ParamSpec policy_param(std::string name, std::string fallback, std::string help);
+ParamSpec word_param(std::string name, std::string fallback, std::string help, std::string unit = {});
+/// A word without a default, such as the name of a file.
+ParamSpec required_param(std::string name, std::string help);
+
 /// So many of what there is, or a share of it.
 struct Amount {
   std::uint64_t whole = 0;  ///< 0: a share

@@ -27,7 +27,7 @@ constexpr const char* kTokens = "all tokens held";
 constexpr std::uint64_t kMostLanes = std::uint64_t{1} << 24;
 
 void check_buildable(const policy::Part& eviction) {
-  if (eviction.spec->make_oracle)
+  if (eviction.spec->is_oracle())
     usage_error("knows the future: it cannot be built, so it has no cost", eviction.spec->name,
                 "Ask for the cost of a policy that runs.");
 }
@@ -57,7 +57,7 @@ policy::CostShape shape_of(const policy::Composition& composition, const Model& 
   shape.value_dim = model.value_dim;
   shape.hidden = model.hidden;
   shape.prompt = prompt;
-  shape.budget = composition.eviction.spec->own_budget ? std::max(budget, prompt) : budget;
+  shape.budget = composition.eviction.spec->own_budget() ? std::max(budget, prompt) : budget;
   return shape;
 }
 
@@ -150,7 +150,7 @@ std::uint64_t Holding::tokens(std::uint64_t step) const {
 bool splits_by_trace(const policy::Composition& composition) {
   const policy::Part& allocation = composition.allocation;
   const policy::Needs needs = allocation.needs();
-  return allocation.spec->uses_scores || needs.prompt_rows != policy::RowNeed::none || needs.keys ||
+  return allocation.spec->uses_scores() || needs.prompt_rows != policy::RowNeed::none || needs.keys ||
          needs.values || needs.queries;
 }
 
@@ -186,7 +186,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   const std::uint64_t times = copies(stored, model.kv_heads);
   const policy::Cost cost = eviction.cost(shape_of(composition, model, prompt, budget));
   const Rule rule{prompt, eviction.overshoot(), cost.appends, cost.streams};
-  if (eviction.spec->own_budget) return windowed(alike(model, rule.lane(kNoLimit, stored)));
+  if (eviction.spec->own_budget()) return windowed(alike(model, rule.lane(kNoLimit, stored)));
 
   if (budget < prompt) sim::check_floor(composition, budget, "the budget");
   if (budget > context)
@@ -194,7 +194,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
                     std::to_string(context),
                 composition.name, "Give at most prompt + generated tokens.");
   // There is nothing to split if every lane holds its prompt.
-  if (sim::nothing_to_split(composition, prompt, budget) || allocation.spec->name == "uniform" ||
+  if (sim::nothing_to_split(composition, prompt, budget) || allocation.spec->even() ||
       splits_by_trace(composition))
     return windowed(alike(model, rule.lane(std::max<std::uint64_t>(budget, composition.floor()), stored)));
 

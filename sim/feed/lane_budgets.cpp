@@ -32,7 +32,7 @@ void check_budgets(const policy::Part& allocation, const policy::AllocationReque
 }  // namespace
 
 void check_floor(const policy::Composition& composition, std::size_t budget, const std::string& named) {
-  if (composition.eviction.spec->own_budget || budget >= composition.floor()) return;
+  if (composition.eviction.spec->own_budget() || budget >= composition.floor()) return;
   usage_error("keeps " + std::to_string(composition.floor()) +
                   " tokens in every lane whatever their score; " + named + " is " + std::to_string(budget),
               composition.name,
@@ -40,14 +40,14 @@ void check_floor(const policy::Composition& composition, std::size_t budget, con
 }
 
 bool nothing_to_split(const policy::Composition& composition, std::size_t prompt, std::size_t budget) {
-  return composition.eviction.spec->own_budget || (budget >= prompt && !composition.allocation.own_total());
+  return composition.eviction.spec->own_budget() || (budget >= prompt && !composition.allocation.own_total());
 }
 
 std::vector<std::size_t> lane_budgets(const policy::Composition& composition, const LaneShape& shape,
                                       std::size_t budget, LaneMeasurements measured) {
   const std::size_t lanes = shape.n_layers * shape.n_kv_heads;
   if (nothing_to_split(composition, shape.prompt, budget))
-    return std::vector<std::size_t>(lanes, composition.eviction.spec->own_budget
+    return std::vector<std::size_t>(lanes, composition.eviction.spec->own_budget()
                                                ? policy::kNeverEvict
                                                : std::max(budget, composition.floor()));
   policy::AllocationRequest request;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "policies/parts/sim_hash.hpp"
+#include "policies/parts/index/sim_hash.hpp"
 #include "sim/attention/attention_rows.hpp"
 #include "sim/attention/finite_read.hpp"
 #include "sim/base/correlation.hpp"

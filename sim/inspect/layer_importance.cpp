@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "policies/parts/window_importance.hpp"
+#include "policies/parts/rows/window_importance.hpp"
 #include "sim/attention/prompt_pass.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/workers.hpp"

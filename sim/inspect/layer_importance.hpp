@@ -3,7 +3,7 @@
 /// budget (arXiv 2412.05896, Fig. 2 and Algorithm 1).
 #include <vector>
 
-#include "policies/parts/pooling.hpp"
+#include "policies/parts/rows/pooling.hpp"
 #include "sim/base/progress.hpp"
 #include "traces/format/sequence.hpp"
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <optional>
 
-#include "policies/parts/sim_hash.hpp"
+#include "policies/parts/index/sim_hash.hpp"
 #include "sim/attention/prompt_pass.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
@@ -35,7 +35,7 @@ Wanted wanted_by(const trace::Sequence& sequence, const RankingStudy& study) {
     if (ranking.by == Ranking::By::hash) out.needs.queries = true;
     if (ranking.by != Ranking::By::policy) continue;
     const policy::Part& part = ranking.part;
-    if (part.spec == nullptr || !part.spec->scored || !part.spec->make_eviction)
+    if (part.spec == nullptr || !part.spec->scored() || part.spec->is_oracle())
       usage_error("does not rank the prompt by a score", part.spec == nullptr ? "" : part.spec->name);
     eviction_group = make_eviction_group(sequence, part, part.layer_unit(), study.seed);
     if (eviction_group->streams)

@@ -11,7 +11,7 @@ namespace {
 
 /// Whether the allocation reads the prompt of the whole model before a budget is split.
 bool measures_prompt(const policy::Part& allocation, const trace::Sequence& sequence) {
-  return allocation.spec->uses_scores || allocation.spec->uses_losses ||
+  return allocation.spec->uses_scores() || allocation.spec->uses_losses() ||
          allocation.make_allocation()->profile(cache_unit(sequence.model(), 0, 0, 1, 0)) != nullptr;
 }
 
@@ -19,7 +19,7 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
                                  const policy::Composition& composition) {
   const policy::Part& eviction = composition.eviction;
   const std::string name = eviction.spec->name + ": ";
-  if (eviction.spec->make_oracle)
+  if (eviction.spec->is_oracle())
     return {name + "knows the future, which a running model does not have; kvsim replay runs it"};
   if (reads_full_rows(eviction))
     return {name +

@@ -24,8 +24,8 @@ AllocationPass::AllocationPass(const trace::Sequence& sequence, const Request& r
         profiled.values.resize(lanes);
         needs_ = policy::merged(needs_, part.needs());
       }
-      if (part.spec->uses_scores) {
-        const bool oracle = static_cast<bool>(eviction_group.eviction->spec->make_oracle);
+      if (part.spec->uses_scores()) {
+        const bool oracle = eviction_group.eviction->spec->is_oracle();
         OfEviction& wanted = (oracle ? of_oracles_ : scored_)[eviction_group.eviction->text()];
         wanted.eviction_group = &eviction_group;
         wanted.values.resize(lanes);

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <tuple>
 
-#include "policies/parts/loss_curve.hpp"
-#include "policies/parts/optimal_retention.hpp"
+#include "policies/parts/oracles/loss_curve.hpp"
+#include "policies/parts/oracles/optimal_retention.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -37,7 +37,7 @@ std::vector<double> best_retention(std::vector<LaneCurves>& lanes, const Outcome
 }
 
 std::optional<Holding> holding_of(const policy::Part& eviction, const CellOutcome& cell) {
-  if (eviction.spec->own_budget) return {};
+  if (eviction.spec->own_budget()) return {};
   // One lane that appends generated tokens beside its budget is enough: the bound then lets every lane do so.
   const bool appends =
       std::any_of(cell.lanes.begin(), cell.lanes.end(), [](const LaneOutcome& lane) { return lane.appends; });

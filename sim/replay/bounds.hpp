@@ -4,7 +4,7 @@
 /// policy's own split.
 #include <vector>
 
-#include "policies/parts/mass_ahead.hpp"
+#include "policies/parts/oracles/mass_ahead.hpp"
 #include "sim/replay/replay.hpp"
 
 namespace kvsim::sim {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "policies/parts/window_importance.hpp"
+#include "policies/parts/rows/window_importance.hpp"
 #include "sim/attention/importance_rule.hpp"
 #include "sim/attention/prompt_pass.hpp"
 #include "sim/attention/unit_future.hpp"
@@ -335,7 +335,7 @@ std::uint64_t group_bytes(const trace::Sequence& sequence, const Plan& plan, std
   for (const EvictionGroup& eviction_group : plan.eviction_groups) {
     if (eviction_group.streams && eviction_group.needs.decode_rows)
       prompt_rows = kPromptBlock * length * heads;
-    if (eviction_group.eviction->spec->make_oracle)
+    if (eviction_group.eviction->spec->is_oracle())
       futures +=
           length * sequence.measured_length() * (eviction_group.layer_unit ? 1 : n_lanes) * kFutureFloats;
   }

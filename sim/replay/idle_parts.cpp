@@ -31,7 +31,7 @@ std::optional<std::size_t> kept_ends(std::span<const policy::Position> kept, std
 
 std::string idle_scores(const policy::Composition& composition, std::span<const IdleLane> lanes) {
   const policy::PolicySpec& eviction = *composition.eviction.spec;
-  if (lanes.empty() || !eviction.scored || !lanes.front().kept_ends) return {};
+  if (lanes.empty() || !eviction.scored() || !lanes.front().kept_ends) return {};
   const std::size_t first = *lanes.front().kept_ends;
   if (std::ranges::any_of(lanes, [&](const IdleLane& lane) { return lane.kept_ends != first; })) return {};
   return eviction.name + " kept the first " + std::to_string(first) +

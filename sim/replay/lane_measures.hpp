@@ -24,7 +24,7 @@ using MeasuredCells = std::vector<MeasuredCell>;
 
 /// Measures what is resident in each cell after the prompt: how many of these positions are in each segment,
 /// their R, and the best R of any choice of as many positions. `segments`: of each prompt position. `w`:
-/// importance of the lane's positions (policies/parts/window_importance.hpp); empty if there is none.
+/// importance of the lane's positions (policies/parts/rows/window_importance.hpp); empty if there is none.
 void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
                   const MeasuredCells& cells);
 

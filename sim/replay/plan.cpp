@@ -27,7 +27,7 @@ void check_contents(const trace::Sequence& sequence, const policy::Needs& needs,
 /// Throws Error(usage) when the allocation splits by scores and the eviction streams the prompt: only an
 /// eviction that ranks the whole prompt has scores.
 void check_scores(const EvictionGroup& eviction_group, const policy::Composition& composition) {
-  if (!eviction_group.streams || !composition.allocation.spec->uses_scores) return;
+  if (!eviction_group.streams || !composition.allocation.spec->uses_scores()) return;
   usage_error("splits by the scores of the prompt, and " + composition.eviction.spec->name +
                   " takes the prompt token by token",
               composition.name, "With prompt=rank it has scores.");
@@ -61,7 +61,7 @@ PartGroup make_part_group(const trace::Sequence& sequence, const policy::Part& p
   // Of a selection the first layers may observe less than the others.
   const trace::Model& model = sequence.model();
   const policy::CacheUnit unit = cache_unit(model, model.n_layers - 1, 0, n_lanes, seed, tables);
-  if (part.spec->kind == policy::Kind::representation) {
+  if (part.spec->kind() == policy::Kind::representation) {
     group.requirement = row_requirement(sequence, *part.make_representation(unit), name);
     group.crosses = stores_pairs(model, part, n_lanes);
   } else {
@@ -85,14 +85,14 @@ void check_rows(const policy::Composition& composition) {
 
 /// Throws Error(usage) where layers that depend on each other would hold other tokens.
 void check_crossing(const policy::Composition& composition, const PartGroup& group) {
-  const std::string& eviction = composition.eviction.spec->name;
+  const policy::PolicySpec& eviction = *composition.eviction.spec;
   const std::string& part = group.part->spec->name;
-  const bool selects = group.part->spec->kind == policy::Kind::selection;
+  const bool selects = group.part->spec->kind() == policy::Kind::selection;
   if (!group.crosses) return;
-  if (eviction != "full")
+  if (!eviction.keeps_all())
     usage_error(
         std::string(selects ? "lets one layer choose for others" : "stores a token once for two layers") +
-            ", and " + eviction + " decides in each by itself which tokens stay",
+            ", and " + eviction.name + " decides in each by itself which tokens stay",
         composition.name, "Write full+" + part + ".");
   if (selects && composition.representation)
     usage_error("lets one layer choose for others by keys as they come, and " +
@@ -178,14 +178,14 @@ EvictionGroup make_eviction_group(const trace::Sequence& sequence, const policy:
   eviction_group.layer_unit = layer_unit;
   check_contents(sequence, eviction_group.needs, eviction.spec->name);
   const trace::Model& model = sequence.model();
-  if (eviction.spec->make_eviction) {
+  if (!eviction.spec->is_oracle()) {
     const auto probe = eviction.make_eviction(
         cache_unit(model, 0, 0, eviction_group.layer_unit ? model.n_kv_heads : 1, seed));
     eviction_group.streams = probe->streams_prompt();
     if (!eviction_group.streams)
       eviction_group.requirement = row_requirement(sequence, *probe, eviction.spec->name);
   }
-  if (eviction.spec->make_oracle) {
+  if (eviction.spec->is_oracle()) {
     if (eviction_group.needs.queries) require_measured_queries(sequence, eviction.spec->name);
   } else if (eviction_group.needs.queries) {
     require_queries(sequence, sequence.prompt_length(), eviction.spec->name);
@@ -244,7 +244,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
         group_of_eviction.emplace(std::pair{eviction.text(), whole_layer}, eviction_group);
         plan.layer_groups = plan.layer_groups || plan.eviction_groups.back().layer_unit;
         plan.needs = policy::merged(plan.needs, plan.eviction_groups.back().needs);
-        if (eviction.spec->make_oracle) plan.needs.queries = true;
+        if (eviction.spec->is_oracle()) plan.needs.queries = true;
       }
       check_scores(plan.eviction_groups[eviction_group], cell.composition);
       if (request.tables != nullptr) check_tables(eviction, *request.tables);
@@ -297,8 +297,7 @@ void split_budgets(const trace::Sequence& sequence, const Request& request,
             composition, shape, asked,
             {allocation_pass.profiles(composition.allocation), allocation_pass.scores(composition.eviction),
              allocation_pass.losses(composition.eviction), request.tables});
-        if (composition.allocation.spec->name != "uniform" &&
-            !nothing_to_split(composition, shape.prompt, asked) &&
+        if (!composition.allocation.spec->even() && !nothing_to_split(composition, shape.prompt, asked) &&
             std::all_of(budgets.begin(), budgets.end(), [&](std::size_t b) { return b == asked; }))
           plan.cells[cell].idle = idle_allocation(composition);
         std::replace(budgets.begin(), budgets.end(), policy::kNeverEvict, length);

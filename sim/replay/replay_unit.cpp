@@ -67,8 +67,8 @@ std::vector<ReplayUnit> replay_units(const EvictionGroup& eviction_group, const 
                                               group.first_head + static_cast<std::uint32_t>(lane),
                                               static_cast<std::uint32_t>(n_lanes), seed, tables);
     std::unique_ptr<policy::Eviction> eviction;
-    if (part.spec->make_oracle) {
-      auto oracle = part.spec->make_oracle(part.params, unit);
+    if (part.spec->is_oracle()) {
+      auto oracle = part.make_oracle(unit);
       oracle->set_future(future(lane, n_lanes));
       eviction = std::move(oracle);
     } else {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "policies/parts/fingerprints.hpp"
-#include "policies/parts/k_means.hpp"
-#include "policies/parts/representatives.hpp"
+#include "policies/parts/index/fingerprints.hpp"
+#include "policies/parts/index/k_means.hpp"
+#include "policies/parts/index/representatives.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/bench/paired.hpp"
 

@@ -73,7 +73,7 @@ void memory(const requests::RequestTrace& trace, const prefix::PrefixTree& tree)
   // Of all cells together, and not of each: what opt reads.
   const std::vector<std::uint32_t> next = prefix::next_uses(tree, false);
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (!spec.make_replacement) continue;
+    if (!spec.as<policy::ReplacementRule>()) continue;
     state(spec.name.c_str(), tree, [&] {
       auto cache = std::make_unique<prefix::BlockCache>(
           policy::parse_replacement(spec.name, policy::builtin()),

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/sim_hash.hpp"
+#include "policies/parts/index/sim_hash.hpp"
 #include "sim/attention/attention_rows.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/replay/replay.hpp"
@@ -41,7 +41,7 @@ trace::MemoryTrace make(std::uint32_t lanes, std::uint32_t group) {
 std::vector<std::string> streaming_policies() {
   std::vector<std::string> out;
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (spec.kind != policy::Kind::eviction || !policy::complete(spec)) continue;
+    if (spec.kind() != policy::Kind::eviction || !policy::complete(spec)) continue;
     std::string arguments;
     bool streams = false;
     for (const ParamSpec& param : spec.params) {

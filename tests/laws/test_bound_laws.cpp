@@ -71,7 +71,7 @@ std::map<Holding, std::size_t> check_bounds(const trace::Source& trace, trace::C
     CHECK(test::r_avg(outcome, i) <= r_oracle(outcome, cell) + 1e-12);
     CHECK(r_oracle(outcome, cell) <= *cell.r_bound + 1e-12);
     CHECK(*cell.r_bound <= 1 + 1e-12);
-    CHECK(cell.holding.has_value() == !composition.eviction.spec->own_budget);
+    CHECK(cell.holding.has_value() == !composition.eviction.spec->own_budget());
     CHECK(cell.attention_loss_bound.has_value() == cell.holding.has_value());
     if (!cell.holding) continue;
     CHECK(*cell.attention_loss_bound <= test::loss(cell) + kRounding);

@@ -43,7 +43,7 @@ std::vector<std::string> evictions() {
   for (const std::string& text : test::every_eviction()) {
     const policy::Composition composition = policy::parse_composition(text, policy::builtin());
     const policy::Part& part = composition.eviction;
-    if (part.spec->make_oracle || part.spec->own_budget || composition.allocation.spec->name != "uniform")
+    if (part.spec->is_oracle() || part.spec->own_budget() || composition.allocation.spec->name != "uniform")
       continue;
     if (!part.make_eviction({.head_dim = 1, .value_dim = 1})->streams_prompt()) out.push_back(text);
   }
@@ -61,7 +61,7 @@ std::vector<std::string> evictions() {
 std::vector<std::string> bases() {
   std::vector<std::string> out;
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (!spec.scored || !policy::complete(spec)) continue;
+    if (!spec.scored() || !policy::complete(spec)) continue;
     const policy::Part part = policy::parse_composition(spec.name, policy::builtin()).eviction;
     if (!part.make_eviction({.head_dim = 1, .value_dim = 1})->streams_prompt()) out.push_back(spec.name);
   }
@@ -103,7 +103,7 @@ std::vector<std::string> behind(const std::string& eviction, bool scored = true)
              .find_policy(policy::Kind::allocation,
                           policy::parse_composition("h2o" + text.substr(eviction.size()), policy::builtin())
                               .allocation.spec->name)
-             ->uses_scores)
+             ->uses_scores())
       out.push_back(text);
   return out;
 }
@@ -116,7 +116,7 @@ TEST_CASE("protected positions are kept, behind every allocation") {
   for (const std::string& eviction : evictions()) {
     const policy::Part part = policy::parse_composition(eviction, policy::builtin()).eviction;
     const auto protection = part.protection(kPrompt);
-    const std::vector<std::string> policies = behind(eviction, part.spec->scored);
+    const std::vector<std::string> policies = behind(eviction, part.spec->scored());
     const sim::Outcome outcome = decided(trace, policies, {"45", "80"});
     for (std::size_t cell = 0; cell < outcome.cells.size(); ++cell) {
       for (std::size_t lane = 0; lane < outcome.cells[cell].lanes.size(); ++lane) {

@@ -70,7 +70,7 @@ TEST_CASE(
         CHECK(cell.skipped.find("whatever their score") == std::string::npos);
         continue;
       }
-      if (composition.eviction.spec->own_budget || composition.allocation.own_total()) continue;
+      if (composition.eviction.spec->own_budget() || composition.allocation.own_total()) continue;
       bool appends = true;
       for (const sim::LaneOutcome& lane : cell.lanes) {
         CHECK(lane.kept_tokens == 18);
@@ -121,7 +121,7 @@ TEST_CASE("a budget beyond the sequence makes every policy full") {
   const sim::Outcome outcome = test::run(trace, request);
   for (std::size_t i = 0; i < outcome.cells.size(); ++i) {
     const policy::Composition& composition = request.cells[i].composition;
-    if (composition.eviction.spec->own_budget || composition.allocation.own_total()) continue;
+    if (composition.eviction.spec->own_budget() || composition.allocation.own_total()) continue;
     CAPTURE(composition.params);
     for (const sim::LaneOutcome& lane : outcome.cells[i].lanes) {
       CHECK(lane.attention_loss == 0);
@@ -152,7 +152,7 @@ TEST_CASE("every policy at every budget of interest on odd shapes is replayed or
         CHECK(lane.steps == shape.decode + 1);                // the last prompt row, too
         given += std::min(lane.budget_tokens, shape.prompt);  // lanes that never evict count as the prompt
       }
-      if (outcome.cells[i].skipped.empty() && !composition.eviction.spec->own_budget &&
+      if (outcome.cells[i].skipped.empty() && !composition.eviction.spec->own_budget() &&
           !composition.allocation.inexact())
         CHECK(given ==
               std::min(outcome.cells[i].budget_tokens, shape.prompt) * outcome.cells[i].lanes.size());

@@ -11,11 +11,19 @@ import sys
 TRACES = {"traces/format"}
 ANALYSIS = {f"analysis/{room}" for room in ("agreement", "asked", "cost", "drawing", "figures", "kinds", "loop", "report", "results",
                                             "statistics", "study", "view")}
+PARTS = {f"policies/parts/{room}" for room in ("blocks", "codes", "costs", "index", "merging", "oracles", "rows", "splits")}
 ALLOWED = {
     "sim/base": set(),
     "policies/api": set(),
-    "policies/parts": {"policies/api"},
-    "policies": {"policies/api", "policies/parts"},
+    "policies/parts/rows": {"policies/api"},
+    "policies/parts/splits": {"policies/api"},
+    "policies/parts/blocks": {"policies/api"},
+    "policies/parts/costs": {"policies/api", "policies/parts/rows"},
+    "policies/parts/codes": {"policies/api", "policies/parts/costs"},
+    "policies/parts/index": {"policies/api", "policies/parts/codes"},
+    "policies/parts/merging": {"policies/api", "policies/parts/codes", "policies/parts/costs", "policies/parts/rows"},
+    "policies/parts/oracles": {"policies/api", "policies/parts/splits"},
+    "policies": {"policies/api", *PARTS},
     "traces/format": set(),
     "traces/comparison": TRACES,
     "traces/workloads": TRACES,
@@ -23,10 +31,10 @@ ALLOWED = {
     "traces/capture": {*TRACES, "traces/model", "traces/workloads"},
     "traces/requests": set(),
     "sim/feed": {"policies/api"},
-    "sim/attention": {*TRACES, "policies/api", "policies/parts", "sim/feed"},
-    "sim/replay": {*TRACES, "policies/api", "policies/parts", "sim/feed", "sim/attention"},
-    "sim/loop": {*TRACES, "traces/model", "policies/api", "policies/parts", "sim/feed", "sim/attention", "sim/replay"},
-    "sim/inspect": {*TRACES, "policies/api", "policies/parts", "sim/feed", "sim/attention", "sim/replay"},
+    "sim/attention": {*TRACES, "policies/api", "policies/parts/rows", "sim/feed"},
+    "sim/replay": {*TRACES, "policies/api", "policies/parts/oracles", "policies/parts/rows", "sim/feed", "sim/attention"},
+    "sim/loop": {*TRACES, "traces/model", "policies/api", "sim/feed", "sim/attention", "sim/replay"},
+    "sim/inspect": {*TRACES, "policies/api", "policies/parts/index", "policies/parts/rows", "sim/feed", "sim/attention", "sim/replay"},
     "sim/cost": {*TRACES, "traces/model", "policies/api", "sim/feed", "sim/replay"},
     "sim/requests": {"traces/requests", "policies/api", "sim/cost"},
     "analysis/results": {*TRACES, "policies/api", "sim/replay", "sim/cost"},
@@ -52,7 +60,7 @@ ALLOWED = {
                           "policies/api", "sim/replay", "sim/cost", "traces/requests", "sim/requests"},
     "tools/requests": {*ANALYSIS, "tools", "analysis/requests", "policies/api", "sim/cost", "traces/model", "traces/requests",
                        "sim/requests"},
-    "tools/python/core": {"tools", *ANALYSIS, "policies", "policies/api", "policies/parts", "sim/attention",
+    "tools/python/core": {"tools", *ANALYSIS, "policies", "policies/api", *PARTS, "sim/attention",
                           "sim/replay", "sim/loop", "traces/format", "traces/model", "traces/capture"},
 }
 LAYERS = sorted(ALLOWED, key=len, reverse=True)

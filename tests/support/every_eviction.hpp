@@ -13,7 +13,7 @@ namespace kvsim::test {
 inline std::vector<std::string> every_eviction() {
   std::vector<std::string> out;
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (spec.kind != policy::Kind::eviction || !policy::complete(spec)) continue;
+    if (spec.kind() != policy::Kind::eviction || !policy::complete(spec)) continue;
     out.push_back(spec.name);
     for (const ParamSpec& param : spec.params)
       for (const std::string& choice : param.choices)
@@ -31,7 +31,7 @@ inline std::vector<std::string> every_eviction() {
 inline std::vector<std::string> every_allocation(const std::string& eviction) {
   std::vector<std::string> out;
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (spec.kind != policy::Kind::allocation || !policy::complete(spec)) continue;
+    if (spec.kind() != policy::Kind::allocation || !policy::complete(spec)) continue;
     const std::string text = eviction + "+" + spec.name;
     out.push_back(text);
     for (const ParamSpec& param : spec.params)
@@ -45,7 +45,7 @@ inline std::vector<std::string> every_allocation(const std::string& eviction) {
 inline std::vector<std::string> every_policy() {
   std::vector<std::string> out;
   for (const std::string& text : every_eviction())
-    if (!policy::parse_composition(text, policy::builtin()).eviction.spec->make_oracle) out.push_back(text);
+    if (!policy::parse_composition(text, policy::builtin()).eviction.spec->is_oracle()) out.push_back(text);
   for (const std::string& text : every_allocation("snapkv(window=4)")) out.push_back(text);
   return out;
 }

@@ -87,13 +87,11 @@ class ObservingRepresentation final : public policy::Representation {
 inline policy::PolicySpec observing_spec(Observed& observed, bool asks) {
   policy::PolicySpec spec;
   spec.name = "observing";
-  spec.kind = policy::Kind::representation;
   spec.needs.decode_rows = asks;
-  spec.ledger = [](const policy::Params&, const policy::StorageShape& shape, std::uint64_t kept,
-                   std::uint64_t appended) { return policy::exact_ledger(shape, kept + appended); };
-  spec.make_representation = [&observed](const policy::Params&, const policy::CacheUnit& unit) {
-    return std::make_unique<ObservingRepresentation>(unit, observed);
-  };
+  spec.rule =
+      policy::RepresentationRule{.make = [&observed](const policy::Params&, const policy::CacheUnit& unit) {
+        return std::make_unique<ObservingRepresentation>(unit, observed);
+      }};
   return spec;
 }
 

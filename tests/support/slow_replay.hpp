@@ -221,7 +221,7 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
   unit.value_dim = static_cast<int>(model.v_head_dim);
   unit.span = static_cast<std::size_t>(std::max(model.layer_window[layer], 0));
   unit.seed = seed;
-  const auto eviction = part.spec->make_eviction(part.params, unit);
+  const auto eviction = part.make_eviction(unit);
 
   std::vector<Rows> a;  // per query head of the unit
   for (std::uint32_t lane = 0; lane < n_lanes; ++lane)

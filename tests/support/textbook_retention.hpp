@@ -1,6 +1,6 @@
 #pragma once
 /// The best permanent eviction as a plain minimum-cost flow: a reference for the solver of
-/// policies/parts/optimal_retention.hpp, written from the definition and sharing no code with it.
+/// policies/parts/oracles/optimal_retention.hpp, written from the definition and sharing no code with it.
 ///
 /// One node per step and one per (token, step); `budget` units of flow run along time. A unit enters a
 /// token's chain when the token joins, collects its attention step by step and may return to the time line

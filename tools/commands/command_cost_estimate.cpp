@@ -75,7 +75,7 @@ sim::Request request_of(const analysis::CostStudy& study) {
   sim::Request request;
   for (const sim::Budget& budget : budgets)
     for (const policy::Composition& policy : study.policies) {
-      if (policy.eviction.spec->own_budget && &budget != &budgets.front()) continue;
+      if (policy.eviction.spec->own_budget() && &budget != &budgets.front()) continue;
       request.cells.push_back({policy, budget});
       sim::Cell& cell = request.cells.back();
       cell.budget.value = static_cast<double>(analysis::budget_tokens(

@@ -16,7 +16,7 @@ constexpr std::uint64_t kMostRows = 1'000'000;
 /// An oracle has no cost: nothing that serves requests could run it.
 void refuse_oracles(const analysis::CostStudy& study) {
   for (const policy::Composition& policy : study.policies)
-    if (policy.eviction.spec->make_oracle)
+    if (policy.eviction.spec->is_oracle())
       usage_error("knows the future: nothing can serve it, and it has no cost", "--policy " + policy.name,
                   "What it holds is what its budget says; any policy of that budget holds as much.");
 }
@@ -153,14 +153,14 @@ analysis::CostStudy cost_study(const CostOptions& options, cost::Model model) {
 
 void check_cost_study(const analysis::CostStudy& study, bool budgets_needed) {
   for (const policy::Composition& policy : study.policies)
-    if (budgets_needed && study.budgets.empty() && !policy.eviction.spec->own_budget)
+    if (budgets_needed && study.budgets.empty() && !policy.eviction.spec->own_budget())
       usage_error("is missing", "--budget",
                   policy.name + " needs to be told how much it may keep: --budget 10%");
   const std::uint64_t prompt = *std::max_element(study.prompts.begin(), study.prompts.end());
   const std::uint64_t generate = *std::max_element(study.generates.begin(), study.generates.end());
   for (const sim::Budget& budget : study.budgets)
     for (const policy::Composition& policy : study.policies) {
-      if (policy.eviction.spec->own_budget || generate > ~prompt) continue;
+      if (policy.eviction.spec->own_budget() || generate > ~prompt) continue;
       const std::uint64_t tokens =
           analysis::budget_tokens(budget, study.model, study.serving.layout, policy, prompt, generate);
       if (tokens > prompt + generate)

@@ -100,7 +100,7 @@ void describe(const CLI::App& app, std::vector<DescribedCommand>& out) {
 std::vector<std::string> policies_of(bool allocations) {
   std::vector<std::string> names;
   for (const policy::PolicySpec& spec : front_end().policies().policies())
-    if ((spec.kind == policy::Kind::allocation) == allocations) names.push_back(spec.name);
+    if ((spec.kind() == policy::Kind::allocation) == allocations) names.push_back(spec.name);
   return names;
 }
 

@@ -21,7 +21,7 @@ constexpr std::uint64_t kLaneToken =
 
 /// The policy with its defaults as a part; what follows an eviction states its own cost.
 policy::Part part_of(const PolicySpec& spec, const policy::Registry& registry) {
-  switch (spec.kind) {
+  switch (spec.kind()) {
     case policy::Kind::eviction:
       return parse_composition(spec.name, registry).eviction;
     case policy::Kind::allocation:
@@ -171,19 +171,19 @@ std::string cost_setting() {
 }
 
 std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Registry& registry) {
-  if (spec.kind == policy::Kind::replacement) return {};
-  if (spec.make_oracle)
+  if (spec.kind() == policy::Kind::replacement) return {};
+  if (spec.is_oracle())
     return {"It has none: it knows the future, and nothing that serves requests can run it."};
   if (!complete(spec)) {
-    const char* const before = spec.kind == policy::Kind::eviction     ? ""
-                               : spec.kind == policy::Kind::allocation ? "snapkv+"
+    const char* const before = spec.kind() == policy::Kind::eviction     ? ""
+                               : spec.kind() == policy::Kind::allocation ? "snapkv+"
                                                                        : "full+";
     return {std::string("They depend on parameters without a default: kvsim cost estimate --policy '") +
             before + spec.name + "(...)'."};
   }
-  if (spec.kind == policy::Kind::representation) return representation_sentences(spec, registry);
-  if (spec.kind == policy::Kind::selection) return selection_sentences(spec, registry);
-  const bool eviction = spec.kind == policy::Kind::eviction;
+  if (spec.kind() == policy::Kind::representation) return representation_sentences(spec, registry);
+  if (spec.kind() == policy::Kind::selection) return selection_sentences(spec, registry);
+  const bool eviction = spec.kind() == policy::Kind::eviction;
   const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
   std::vector<std::string> out;
   if (const std::string slots = slot_text(cost); !slots.empty())
@@ -216,15 +216,15 @@ std::string cost_table(const policy::Registry& registry) {
       "| policy | keeps beside keys and values | prompt rows | scratch | prompt | generated tokens |\n"
       "| --- | --- | --- | --- | --- | --- |\n";
   for (const PolicySpec& spec : registry.policies()) {
-    if (!spec.cost || !complete(spec) || spec.kind == policy::Kind::representation) continue;
+    if (!spec.cost || !complete(spec) || spec.kind() == policy::Kind::representation) continue;
     const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
     const std::string more = cost.extra_prefills > 0 ? "; one more prefill"
                              : cost.streams          ? "; a step per token"
                                                      : "";
-    out += "| `" + spec.name + "`" + (spec.kind == policy::Kind::allocation ? " (allocation)" : "") + " | " +
+    out += "| `" + spec.name + "`" + (spec.kind() == policy::Kind::allocation ? " (allocation)" : "") + " | " +
            slot_text(cost) + " | " + (cost.prompt_rows > 0 ? analysis::prompt_rows_text(cost) : "") + " | " +
            (cost.scratch_bytes > 0 ? bytes_text(cost.scratch_bytes) : "") + " | " + work_text(cost.prompt) +
-           more + " | " + (spec.kind == policy::Kind::allocation ? "" : step_text(cost)) + " |\n";
+           more + " | " + (spec.kind() == policy::Kind::allocation ? "" : step_text(cost)) + " |\n";
   }
   return out;
 }
@@ -236,7 +236,7 @@ std::string selection_cost_table(const policy::Registry& registry) {
       "| --- | --- | --- | --- | --- | --- |\n";
   const auto share = [](double bytes) { return bytes > 0 ? percent(share_of_prompt(bytes)) : std::string(); };
   for (const PolicySpec& spec : registry.policies()) {
-    if (spec.kind != policy::Kind::selection || !complete(spec)) continue;
+    if (spec.kind() != policy::Kind::selection || !complete(spec)) continue;
     const policy::ReadCount count = read_count(spec, registry);
     out += "| `" + spec.name + "` | " + analysis::rounded_text(count.head_tokens, 1) + " | " +
            analysis::rounded_text(count.lane_tokens, 1) + " | " + share(count.index_bytes) + " | " +
@@ -256,7 +256,7 @@ std::string representation_cost_table(const policy::Registry& registry) {
     return all.flops + all.ops + all.bytes > 0 ? work_text(all) : "";
   };
   for (const PolicySpec& spec : registry.policies()) {
-    if (spec.kind != policy::Kind::representation || !complete(spec)) continue;
+    if (spec.kind() != policy::Kind::representation || !complete(spec)) continue;
     const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
     const std::string rows =
         cost.prompt_rows > 0 ? "; reads rows: " + analysis::prompt_rows_text(cost) : std::string();

@@ -26,7 +26,7 @@ using policy::Registry;
 constexpr std::size_t kWidth = 100;
 
 std::string kind_name(const PolicySpec& spec) {
-  return spec.make_oracle ? "oracle" : std::string(policy::kind_name(spec.kind));
+  return spec.is_oracle() ? "oracle" : std::string(policy::kind_name(spec.kind()));
 }
 
 /// Whether the preset is a variant, such as "h2o.factory": h2o as another implementation runs it.
@@ -44,8 +44,8 @@ std::vector<std::string> needs(const PolicySpec& spec) {
   if (spec.needs.queries) out.push_back("all queries");
   if (spec.needs.classes) out.push_back("token classes");
   if (spec.needs.output_weights) out.push_back("output weights");
-  if (spec.uses_scores) out.push_back("the eviction's scores");
-  if (spec.make_oracle) out.push_back("the future");
+  if (spec.uses_scores()) out.push_back("the eviction's scores");
+  if (spec.is_oracle()) out.push_back("the future");
   if (!complete(spec)) out.push_back("a file");
   return out;
 }
@@ -65,8 +65,8 @@ std::string default_arguments(const PolicySpec& spec) {
 /// A composition that uses `spec` with `arguments`.
 std::string sample_composition(const PolicySpec& spec, const std::string& arguments) {
   const std::string call = arguments.empty() ? spec.name : spec.name + "(" + arguments + ")";
-  if (spec.kind == Kind::eviction || spec.kind == Kind::replacement) return call;
-  if (spec.kind == Kind::allocation) return "snapkv+" + call;
+  if (spec.kind() == Kind::eviction || spec.kind() == Kind::replacement) return call;
+  if (spec.kind() == Kind::allocation) return "snapkv+" + call;
   return "full+" + call;  // some of them need what all layers and heads hold
 }
 
@@ -121,7 +121,7 @@ std::string holding_text(policy::Holding holding) {
 
 /// The behaviour with defaults: unit, least budget and what is held beside the budget.
 std::string default_behaviour(const PolicySpec& spec, const Registry& registry) {
-  if (spec.own_budget) return "no budget applies";
+  if (spec.own_budget()) return "no budget applies";
   if (!complete(spec)) return "does not run without a file";
   const policy::Composition composition = parse_composition(spec.name, registry);
   const std::size_t floor = composition.floor();
@@ -135,7 +135,7 @@ std::string default_behaviour(const PolicySpec& spec, const Registry& registry) 
 void write_variants(std::ostream& out, const PolicySpec& spec, const Registry& registry) {
   bool first = true;
   for (const PresetSpec& preset : registry.presets()) {
-    if (spec.kind != Kind::eviction || !preset.name.starts_with(spec.name + ".")) continue;
+    if (spec.kind() != Kind::eviction || !preset.name.starts_with(spec.name + ".")) continue;
     if (first) out << "\nVariants\n";
     first = false;
     out << "  " << preset.name << " = " << preset.expansion << '\n'
@@ -157,16 +157,16 @@ void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& reg
   write_departures(out, spec.departures);
   write_section(out, "Paper", spec.paper);
   write_params(out, spec);
-  if (spec.kind != Kind::replacement) {
+  if (spec.kind() != Kind::replacement) {
     const std::vector<std::string> needed = needs(spec);
     write_section(out, "Needs", needed.empty() ? "positions only" : joined(needed, ", "));
   }
-  if (spec.kind == Kind::eviction) write_section(out, "With its defaults", default_behaviour(spec, registry));
+  if (spec.kind() == Kind::eviction) write_section(out, "With its defaults", default_behaviour(spec, registry));
   write_costs(out, spec, registry);
   std::vector<std::string> examples;
   if (complete(spec)) examples.push_back(sample_composition(spec, ""));
   if (!spec.params.empty()) examples.push_back(sample_composition(spec, default_arguments(spec)));
-  write_examples(out, examples, spec.kind == Kind::replacement);
+  write_examples(out, examples, spec.kind() == Kind::replacement);
   write_variants(out, spec, registry);
 }
 
@@ -202,7 +202,7 @@ void write_table(std::ostream& out, const Registry& registry) {
     out << "  " << std::left << std::setw(static_cast<int>(longest) + 2) << name << text << '\n';
   };
   const auto kept = [&](const PolicySpec& spec) {
-    std::string text = spec.kind == Kind::eviction ? holding(spec, registry) : "";
+    std::string text = spec.kind() == Kind::eviction ? holding(spec, registry) : "";
     if (!text.empty()) text.resize(13, ' ');
     return text;
   };
@@ -244,7 +244,7 @@ void write_md(std::ostream& out, const Registry& registry) {
   for (const PolicySpec& spec : registry.policies())
     out << "| " << code(spec.name) << " | " << kind_name(spec) << " | " << spec.summary << " | "
         << code(default_arguments(spec)) << " | "
-        << (spec.kind == Kind::eviction ? holding(spec, registry) : "") << " | " << joined(needs(spec), ", ")
+        << (spec.kind() == Kind::eviction ? holding(spec, registry) : "") << " | " << joined(needs(spec), ", ")
         << " | " << spec.paper << " |\n";
   for (const PresetSpec& preset : registry.presets())
     out << "| " << code(preset.name) << " | preset | " << preset.summary << " | " << code(preset.expansion)
@@ -294,7 +294,7 @@ boost::json::object json_policy(const PolicySpec& spec, const Registry& registry
           {"params", params},
           {"needs", json_array(needs(spec))},
           {"departures", departures},
-          {"holding", spec.kind == Kind::eviction ? holding(spec, registry) : ""},
+          {"holding", spec.kind() == Kind::eviction ? holding(spec, registry) : ""},
           {"randomised", spec.randomised}};
 }
 

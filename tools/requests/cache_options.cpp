@@ -72,7 +72,7 @@ std::vector<policy::Part> parse_replacements(const std::vector<std::string>& lis
       continue;
     }
     for (const policy::PolicySpec& spec : registry.policies())
-      if (spec.kind == policy::Kind::replacement) add(spec.name);
+      if (spec.kind() == policy::Kind::replacement) add(spec.name);
   }
   return out;
 }

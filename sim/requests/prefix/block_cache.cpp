@@ -7,10 +7,11 @@
 namespace kvsim::prefix {
 namespace {
 
-const policy::Part& checked(const policy::Part& policy, const policy::BlockSpace& space) {
-  if (!policy.spec->make_replacement)
+std::unique_ptr<policy::Replacement> made(const policy::Part& policy, const policy::BlockSpace& space) {
+  const auto* rule = policy.spec->as<policy::ReplacementRule>();
+  if (rule == nullptr)
     usage_error(policy.spec->name + " does not replace blocks of a prefix cache", policy.text());
-  if (space.nodes && !policy.spec->make_node_replacement)
+  if (space.nodes && !rule->make_nodes)
     usage_error(policy.spec->name + " has a rule for single blocks and none for nodes of a radix tree",
                 policy.text(), "Policies with one are fifo, hpt, lfu, lru, priority and slru.");
   if (space.capacity == 0)
@@ -19,7 +20,7 @@ const policy::Part& checked(const policy::Part& policy, const policy::BlockSpace
   if (!space.seconds.empty() && !space.depths.empty() &&
       space.seconds.size() <= *std::max_element(space.depths.begin(), space.depths.end()))
     bug("seconds of fewer depths than the tree has", policy.text());
-  return policy;
+  return (space.nodes ? rule->make_nodes : rule->make)(policy.params, space);
 }
 
 }  // namespace
@@ -36,8 +37,7 @@ policy::BlockSpace block_space(const PrefixTree& tree, std::size_t capacity, std
 
 BlockCache::BlockCache(const policy::Part& policy, const policy::BlockSpace& space, bool residency)
     : store_(space.blocks, space.capacity),
-      policy_((space.nodes ? checked(policy, space).spec->make_node_replacement
-                           : checked(policy, space).spec->make_replacement)(policy.params, space)),
+      policy_(made(policy, space)),
       notes_(residency),
       stored_s_(residency ? space.blocks : 0),
       used_s_(residency ? space.blocks : 0) {}

@@ -41,16 +41,12 @@ policy::PolicySpec value_norm_spec() {
   spec.summary = "keeps the values of largest Euclidean norm";
   spec.params = {policy::sinks_param(0), policy::window_param(0), policy::tie_param()};
   spec.needs.values = true;
-  spec.scored = true;
-  spec.floor = policy::selection_floor;
   spec.cost = [](const policy::Params&, const policy::CostShape&) {
     policy::Cost cost;
     cost.appends = true;
     return cost;
   };
-  spec.make_eviction = [](const policy::Params& params, const policy::CacheUnit& unit) {
-    return std::make_unique<ValueNorm>(params, unit);
-  };
+  spec.rule = policy::EvictionRule{.scored = true, .make = policy::made<ValueNorm>};
   return spec;
 }
 

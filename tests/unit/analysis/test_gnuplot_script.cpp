@@ -214,7 +214,7 @@ TEST_CASE("a range is never empty, and a log axis never meets zero") {
 TEST_CASE("a policy's colour and mark follow from its name, and tell the known ones apart without colour") {
   std::vector<std::pair<std::string, PolicyStyle>> all;
   for (const kvsim::policy::PolicySpec& spec : kvsim::policy::builtin().policies())
-    if (spec.kind == kvsim::policy::Kind::eviction) {
+    if (spec.kind() == kvsim::policy::Kind::eviction) {
       const std::string& name = spec.name;
       const PolicyStyle style = policy_style(name);
       CAPTURE(name);

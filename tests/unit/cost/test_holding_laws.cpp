@@ -133,7 +133,7 @@ TEST_CASE("what a rule holds is what replay holds, lane by lane", "[holding]") {
       CAPTURE(step);
       const std::vector<std::uint64_t> by_rule = lanes_at(rule, step), by_replay = lanes_at(seen, step);
       REQUIRE(by_rule.size() == by_replay.size());
-      if (composition.eviction.spec->own_budget || coarse(composition)) {
+      if (composition.eviction.spec->own_budget() || coarse(composition)) {
         // openvino settles at up to a block more than its budget, which its overshoot covers.
         const std::uint64_t over = step == 0 ? composition.eviction.overshoot() : 0;
         for (std::size_t lane = 0; lane < by_rule.size(); ++lane)
@@ -163,7 +163,7 @@ TEST_CASE("bytes of a replayed holding equal a count of the recorded residents",
     const Holding seen = replayed_holding(replayed().outcome, cell, model(), 0);
     for (const std::uint64_t step : {std::uint64_t{0}, kShape.decode / 2, kShape.decode}) {
       // Between the first and the last step, caches that shrink and grow are known only at their ends.
-      if (step == kShape.decode / 2 && (composition.eviction.spec->own_budget || coarse(composition)))
+      if (step == kShape.decode / 2 && (composition.eviction.spec->own_budget() || coarse(composition)))
         continue;
       const std::vector<std::uint64_t> stays = recorded_at(cell, step);
       CHECK(lanes_at(seen, step) == stays);
@@ -212,11 +212,11 @@ TEST_CASE("policies stream their prompt if and only if their costs say so", "[ho
 TEST_CASE("every eviction states a cost, and every allocation that measures", "[holding]") {
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
     CAPTURE(spec.name);
-    if (spec.make_eviction) CHECK(spec.cost);
-    if (spec.make_oracle) CHECK(!spec.cost);
+    if (spec.as<policy::EvictionRule>()) CHECK(spec.cost);
+    if (spec.is_oracle()) CHECK(!spec.cost);
     const bool reads_prompt =
-        spec.uses_scores || spec.needs.prompt_rows != policy::RowNeed::none || spec.needs_of;
-    if (spec.make_allocation) CHECK(static_cast<bool>(spec.cost) == reads_prompt);
+        spec.uses_scores() || spec.needs.prompt_rows != policy::RowNeed::none || spec.needs_of;
+    if (spec.as<policy::AllocationRule>()) CHECK(static_cast<bool>(spec.cost) == reads_prompt);
   }
 }
 
@@ -238,7 +238,7 @@ TEST_CASE("rows that a cost reads are rows that the policy needs", "[holding]") 
       const policy::Needs needs = part.needs();
       CHECK((cost.prompt_rows > 0) == (needs.prompt_rows != policy::RowNeed::none && !cost.streams));
       if (cost.prompt_rows == policy::kAllRows) CHECK(needs.prompt_rows == policy::RowNeed::all);
-      if (!cost.appends && part.spec->kind == policy::Kind::eviction)
+      if (!cost.appends && part.spec->kind() == policy::Kind::eviction)
         CHECK(cost.decode_rows == needs.decode_rows);
       if (cost.appends) {
         CHECK(!cost.decode_rows);

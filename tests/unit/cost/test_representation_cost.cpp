@@ -51,7 +51,7 @@ PassTime toy_step(const std::string& text, std::uint64_t tokens, std::uint64_t l
 TEST_CASE("every representation says what it costs", "[policy_cost]") {
   std::size_t representations = 0;
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (spec.kind != policy::Kind::representation) continue;
+    if (spec.kind() != policy::Kind::representation) continue;
     CAPTURE(spec.name);
     CHECK(spec.cost);
     ++representations;

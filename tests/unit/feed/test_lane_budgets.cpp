@@ -23,10 +23,10 @@ struct Told final : policy::Allocation {
 Tokens split(Tokens answer, std::size_t budget, bool own_total = false) {
   const policy::PolicySpec spec{
       .name = "told",
-      .kind = policy::Kind::allocation,
-      .inexact = [&](const policy::Params&) { return own_total; },
-      .own_total = [&](const policy::Params&) { return own_total; },
-      .make_allocation = [&](const policy::Params&) { return std::make_unique<Told>(answer); }};
+      .rule = policy::AllocationRule{
+          .inexact = [&](const policy::Params&) { return own_total; },
+          .own_total = [&](const policy::Params&) { return own_total; },
+          .make = [&](const policy::Params&) { return std::make_unique<Told>(answer); }}};
   policy::Composition asked = composition("h2o");
   asked.allocation = {&spec, {}};
   return lane_budgets(asked, {2, 1, 100}, budget, {});

@@ -257,10 +257,11 @@ TEST_CASE(
 TEST_CASE("a decoder hears of the last prompt token's new key where the question is known, and there alone") {
   Place place("llama_rope_llama3");
   Renewals seen;
-  const policy::PolicySpec spec{.name = "renewed",
-                                .make_eviction = [&](const policy::Params&, const policy::CacheUnit& unit) {
-                                  return std::make_unique<RenewedEviction>(unit, seen);
-                                }};
+  const policy::PolicySpec spec{
+      .name = "renewed",
+      .rule = policy::EvictionRule{.make = [&](const policy::Params&, const policy::CacheUnit& unit) {
+        return std::make_unique<RenewedEviction>(unit, seen);
+      }}};
   LoopRequest request = Place::request({"window"}, {"6"});
   request.cells[0].composition.eviction = policy::Part{&spec, {}};
   request.modes = {LoopMode::teacher};

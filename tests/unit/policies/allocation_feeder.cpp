@@ -73,7 +73,7 @@ AllocationRequest measured_request(const Composition& composition, const Layers&
         feed_prompt(*profile, run);
         request.profiles.push_back(profile->values());
       }
-      if (part.spec->uses_scores)
+      if (part.spec->uses_scores())
         request.scores.push_back(scores_of(composition.eviction, request.shared ? layer : run));
     }
   }

@@ -3,7 +3,7 @@
 
 #include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::value_norm {
 namespace {
@@ -22,7 +22,7 @@ struct ValueNormDecoder final : ScoredDecoder, Renewing {
 
 class ValueNorm final : public ScoredEviction {
  public:
-  ValueNorm(const Params& params, const CacheUnit& unit) : ScoredEviction(unit, KeepRule::of(params)) {}
+  using ScoredEviction::ScoredEviction;
 
  private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
@@ -40,20 +40,16 @@ class ValueNorm final : public ScoredEviction {
 
 PolicySpec spec() {
   return {.name = "value_norm",
-          .kind = Kind::eviction,
           .summary = "keeps the values of largest Euclidean norm",
           .params = {sinks_param(4), window_param(0), tie_param()},
           .needs = {.values = true},
-          .scored = true,
-          .floor = selection_floor,
           .cost =
               [](const Params& params, const CostShape& shape) {
                 return scored_cost(params, shape,
                                    {.prompt = over_values(shape, shape.prompt, 2),  // a square and a sum
                                     .token = over_values(shape, 1, 2)});
               },
-          .make_eviction = [](const Params& params,
-                              const CacheUnit& unit) { return std::make_unique<ValueNorm>(params, unit); }};
+          .rule = EvictionRule{.scored = true, .make = made<ValueNorm>}};
 }
 
 }  // namespace kvsim::policy::value_norm

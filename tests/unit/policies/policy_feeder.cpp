@@ -119,8 +119,8 @@ std::vector<Position> sorted(std::span<const Position> slots) {
 }
 
 std::unique_ptr<Eviction> make(const Part& part, const Run& run, const Feeding& feeding) {
-  if (!part.spec->make_oracle) return part.make_eviction(run.unit);
-  auto oracle = part.spec->make_oracle(part.params, run.unit);
+  if (!part.spec->is_oracle()) return part.make_eviction(run.unit);
+  auto oracle = part.make_oracle(run.unit);
   const RunFuture future(run, feeding.last_row_again ? run.prompt - 1 : run.prompt);
   oracle->set_future(future);
   return oracle;
@@ -194,13 +194,13 @@ void feed_prompt(PromptObserver& observer, const Run& run) {
 
 Fed feed(const Composition& composition, const Run& run, std::size_t budget, const Feeding& feeding) {
   const Part& part = composition.eviction;
-  if (part.spec->own_budget) budget = run.length();
+  if (part.spec->own_budget()) budget = run.length();
   Driver driver(part, make(part, run, feeding), run.unit, run.prompt, run.length());
   const bool streams = driver.eviction().streams_prompt();
   if (!streams) {
     observe_prompt(driver.eviction(), run, feeding);
     driver.eviction().finish_prompt(RunPrompt(run));
-    REQUIRE(driver.eviction().scores().size() == (part.spec->scored ? run.prompt : 0));
+    REQUIRE(driver.eviction().scores().size() == (part.spec->scored() ? run.prompt : 0));
   }
   const Driver::Cache& cache = driver.start(0, budget, run.length(), false);
   for (std::size_t position = 0; streams && position < run.prompt; ++position) arrive(driver, run, position);

@@ -164,7 +164,7 @@ TEST_CASE("no registered allocation keeps more of the eviction's own scores than
       const double best = kept(measure, allocate("best_split", measure));
       std::size_t compared = 0;
       for (const PolicySpec& spec : builtin().policies()) {
-        if (spec.kind != Kind::allocation || !complete(spec)) continue;
+        if (spec.kind() != Kind::allocation || !complete(spec)) continue;
         Tokens tokens;
         try {
           tokens = allocate(parse_composition(std::string(eviction) + "+" + spec.name, builtin()),

@@ -203,10 +203,10 @@ std::unique_ptr<Allocation> no_allocation(const Params&) {
 }
 
 PolicySpec eviction_spec(const std::string& name) {
-  return {.name = name, .kind = Kind::eviction, .make_eviction = no_eviction};
+  return {.name = name, .rule = EvictionRule{.make = no_eviction}};
 }
 PolicySpec allocation_spec(const std::string& name) {
-  return {.name = name, .kind = Kind::allocation, .make_allocation = no_allocation};
+  return {.name = name, .rule = AllocationRule{.make = no_allocation}};
 }
 ParamSpec width_param() {
   return {.name = "width", .type = ParamType::count, .fallback = "2", .min = 0, .max = 9};
@@ -274,7 +274,7 @@ TEST_CASE("the registry refuses policies that could not be chosen or made") {
   }));
   CHECK(is_bug([&] {
     PolicySpec spec = eviction_spec("f");
-    spec.make_eviction = nullptr;
+    spec.rule = EvictionRule{};
     registry.add(spec);
   }));
   CHECK(is_bug([&] {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "policies/parts/expected_queries.hpp"
+#include "policies/parts/rows/expected_queries.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
 namespace kvsim::policy::test::test_eviction_expected_attention {

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "policies/parts/gumbel.hpp"
+#include "policies/parts/rows/gumbel.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
 namespace kvsim::policy::test::test_eviction_keyformer {

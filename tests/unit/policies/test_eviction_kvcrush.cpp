@@ -410,7 +410,7 @@ TEST_CASE("on one head and without representatives, kvcrush is its base") {
 TEST_CASE("every eviction that ranks the prompt can be kvcrush's base") {
   std::size_t n_bases = 0;
   for (const PolicySpec& spec : builtin().policies()) {
-    if (!spec.scored || !complete(spec)) continue;
+    if (!spec.scored() || !complete(spec)) continue;
     const std::string wrapped = "kvcrush(base=" + spec.name + ",granularity=3)";
     if (refusal(wrapped) != "accepted") continue;
     ++n_bases;

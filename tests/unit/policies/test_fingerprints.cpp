@@ -2,9 +2,9 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "policies/parts/fingerprints.hpp"
-#include "policies/parts/k_means.hpp"
-#include "policies/parts/representatives.hpp"
+#include "policies/parts/index/fingerprints.hpp"
+#include "policies/parts/index/k_means.hpp"
+#include "policies/parts/index/representatives.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::test_fingerprints {

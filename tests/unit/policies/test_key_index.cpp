@@ -4,7 +4,7 @@
 #include <random>
 #include <set>
 
-#include "policies/parts/key_index.hpp"
+#include "policies/parts/index/key_index.hpp"
 
 namespace kvsim::policy::test_key_index {
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <numeric>
 
-#include "policies/parts/merging.hpp"
-#include "policies/parts/nearest_rows.hpp"
+#include "policies/parts/merging/merging.hpp"
+#include "policies/parts/merging/nearest_rows.hpp"
 
 namespace kvsim::policy::test_merging {
 

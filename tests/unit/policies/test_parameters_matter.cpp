@@ -159,7 +159,7 @@ bool reads_differently(const std::string& a_text, const std::string& b_text, Sel
 bool decides_differently(const PolicySpec& spec, const std::string& others, const std::string& changed) {
   const std::string a = spec.name + "(" + others + ")",
                     b = spec.name + "(" + others + (others.empty() ? "" : ",") + changed + ")";
-  switch (spec.kind) {
+  switch (spec.kind()) {
     case Kind::eviction:
       return evicts_differently(a, b);
     case Kind::allocation:
@@ -195,7 +195,7 @@ bool matters(const PolicySpec& spec, const ParamSpec& param, const std::string& 
   if (decides("")) return true;
   for (const ParamSpec& other : spec.params) {
     if (other.name == param.name) continue;
-    for (const std::string& value : other_values(spec.kind, other))
+    for (const std::string& value : other_values(spec.kind(), other))
       if (decides(other.name + "=" + value)) return true;
   }
   return false;
@@ -206,11 +206,11 @@ bool matters(const PolicySpec& spec, const ParamSpec& param, const std::string& 
 TEST_CASE("every parameter of a registered policy has an effect") {
   for (const PolicySpec& spec : builtin().policies()) {
     // Those of replacements are looked at where there are requests (unit/prefix).
-    if (spec.kind == Kind::replacement) continue;
+    if (spec.kind() == Kind::replacement) continue;
     if (!complete(spec)) continue;  // needs a file; its own test has one
     for (const ParamSpec& param : spec.params) {
       if (param.name == "own_traces") continue;  // matters where a file is read
-      for (const std::string& value : other_values(spec.kind, param)) {
+      for (const std::string& value : other_values(spec.kind(), param)) {
         if (is_default(param, value)) continue;
         const std::string changed = param.name + "=" + value;
         CAPTURE(spec.name, changed);

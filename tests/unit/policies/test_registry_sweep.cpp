@@ -34,7 +34,7 @@ TEST_CASE("every policy honours the contract at every budget of interest") {
         for (const int levels : {1, 3, 1000000}) {
           const Run run = random_run(shape, 7 + budget, levels);
           const Fed fed = feed(composition, run, budget);
-          if (composition.eviction.spec->own_budget) continue;
+          if (composition.eviction.spec->own_budget()) continue;
           if (budget >= shape.prompt) CHECK(fed.kept.size() == shape.prompt);
           if (budget >= shape.prompt + shape.decode && shape.decode > 0)
             CHECK(fed.held.back().size() == run.length());
@@ -72,7 +72,7 @@ TEST_CASE(
     policies.push_back(wrapped);
   for (const std::string& policy : policies) {
     const Composition composition = parse_composition(policy, builtin());
-    if (composition.eviction.spec->make_oracle) continue;
+    if (composition.eviction.spec->is_oracle()) continue;
     const Shape shape{.prompt = 45, .decode = 40, .n_lanes = composition.layer_unit() ? 2 : 1, .group = 2};
     for (const std::uint64_t seed : {21U, 22U, 23U}) {
       const Run before = random_run(shape, seed), other = random_run(shape, seed + 100);
@@ -106,7 +106,7 @@ TEST_CASE("column sums stand in for rows without changing a decision, where a po
     const Composition composition = parse_composition(policy, builtin());
     const Shape shape{.prompt = 45, .decode = 12, .n_lanes = composition.layer_unit() ? 2 : 1, .group = 2};
     const Run run = random_run(shape, 12);
-    if (composition.eviction.spec->make_eviction) {
+    if (!composition.eviction.spec->is_oracle()) {
       const auto eviction = composition.eviction.make_eviction(run.unit);
       if (eviction->rows_beside_columns() < eviction->prompt_rows()) served.insert(policy);
     }

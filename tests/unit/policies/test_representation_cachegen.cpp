@@ -6,7 +6,7 @@
 #include <random>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/entropy_size.hpp"
+#include "policies/parts/codes/entropy_size.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 

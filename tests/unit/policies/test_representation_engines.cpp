@@ -4,7 +4,7 @@
 #include <limits>
 #include <set>
 
-#include "policies/parts/float_format.hpp"
+#include "policies/parts/codes/float_format.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 
 namespace kvsim::policy::test::test_representation_engines {

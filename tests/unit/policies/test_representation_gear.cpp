@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/low_rank.hpp"
+#include "policies/parts/codes/low_rank.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"

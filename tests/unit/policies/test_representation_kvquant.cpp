@@ -4,7 +4,7 @@
 #include <set>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/level_code.hpp"
+#include "policies/parts/codes/level_code.hpp"
 #include "sim/base/error.hpp"
 #include "tests/unit/policies/memory_calibration.hpp"
 #include "tests/unit/policies/slow_codes.hpp"

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/hadamard.hpp"
+#include "policies/parts/codes/hadamard.hpp"
 #include "sim/base/rotary.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"

@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "policies/parts/scalar_code.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
 #include "sim/base/half.hpp"
 
 namespace kvsim::policy::test_scalar_code {

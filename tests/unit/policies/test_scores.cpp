@@ -3,9 +3,9 @@
 #include <catch2/catch.hpp>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/column_sums.hpp"
-#include "policies/parts/highest.hpp"
-#include "policies/parts/pooling.hpp"
+#include "policies/parts/rows/column_sums.hpp"
+#include "policies/parts/rows/highest.hpp"
+#include "policies/parts/rows/pooling.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/policy_feeder.hpp"
 

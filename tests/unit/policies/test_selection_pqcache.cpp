@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/k_means.hpp"
+#include "policies/parts/index/k_means.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/selection_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"

@@ -6,8 +6,8 @@
 #include <numbers>
 #include <numeric>
 
-#include "policies/parts/hamming_scan.hpp"
-#include "policies/parts/sim_hash.hpp"
+#include "policies/parts/index/hamming_scan.hpp"
+#include "policies/parts/index/sim_hash.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::test_sim_hash {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "policies/parts/token_gains.hpp"
+#include "policies/parts/splits/token_gains.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 

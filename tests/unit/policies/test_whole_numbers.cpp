@@ -5,8 +5,8 @@
 #include <functional>
 #include <numeric>
 
-#include "policies/parts/largest_counts.hpp"
-#include "policies/parts/whole_numbers.hpp"
+#include "policies/parts/splits/largest_counts.hpp"
+#include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 

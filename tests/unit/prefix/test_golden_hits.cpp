@@ -91,7 +91,7 @@ TEST_CASE("golden hits of every replacement") {
     CHECK(kFirst[i].at_4000 <= kFirst.back().at_4000);
   }
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (spec.kind != policy::Kind::replacement) continue;
+    if (spec.kind() != policy::Kind::replacement) continue;
     INFO(spec.name);
     CHECK(std::any_of(kFirst.begin(), kFirst.end(), [&](const Golden& golden) {
       return golden.policy.substr(0, golden.policy.find('(')) == spec.name;

@@ -187,7 +187,7 @@ TEST_CASE("laws of radix nodes: no more hits than OPT, leading runs, the ceiling
 
 TEST_CASE("every replacement has a slow twin") {
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (spec.kind != policy::Kind::replacement) continue;
+    if (spec.kind() != policy::Kind::replacement) continue;
     INFO(spec.name);
     CHECK(std::any_of(slow::kTwins.begin(), slow::kTwins.end(), [&](const auto& twin) {
       return twin.second.substr(0, twin.second.find(' ')) == spec.name;
@@ -377,7 +377,7 @@ TEST_CASE("mistakes with replacements are answered") {
                     Catch::Contains("arc has a rule for single blocks"));
   CHECK_THROWS_WITH(replayed(trace, {{part("priority(pin=1)"), 5, true}}), Catch::Contains("by=depth"));
   for (const policy::PolicySpec& spec : registry.policies())
-    if (spec.make_node_replacement) {
+    if (const auto* rule = spec.as<policy::ReplacementRule>(); rule && rule->make_nodes) {
       INFO(spec.name);
       CHECK_THROWS_WITH(replayed(trace, {{part("arc"), 5, true}}), Catch::Contains(spec.name));
       CHECK(std::any_of(slow::kNodeTwins.begin(), slow::kNodeTwins.end(),
@@ -402,7 +402,7 @@ TEST_CASE("every parameter of a replacement changes what is hit") {
   const std::map<std::string, std::string> beside = {{"lhd.recent", "sample=2,period=50"},
                                                      {"lhd.decay", "period=50"}};
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (spec.kind != policy::Kind::replacement) continue;
+    if (spec.kind() != policy::Kind::replacement) continue;
     for (const ParamSpec& param : spec.params) {
       INFO(spec.name << "." << param.name);
       const auto value = other.find(spec.name + "." + param.name);

@@ -47,7 +47,7 @@ TEST_CASE("Room that running requests take, by hand", "[prefix]") {
 
 TEST_CASE("Any policy gives up what is not held, down to nothing", "[prefix]") {
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (!spec.make_replacement || spec.name == "opt") continue;
+    if (!spec.as<policy::ReplacementRule>() || spec.name == "opt") continue;
     CAPTURE(spec.name);
     constexpr std::size_t kBlocks = 40, kCapacity = 12;
     const std::vector<Node> parents(kBlocks, kRoot);

@@ -313,7 +313,7 @@ TEST_CASE("Policies of cost keep what takes long to compute: by hand", "[serving
 
 TEST_CASE("Laws of every policy on the device", "[serving]") {
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (!spec.make_replacement) continue;
+    if (!spec.as<policy::ReplacementRule>()) continue;
     CAPTURE(spec.name);
     EngineSettings settings;
     settings.prefix_cache = policy::parse_replacement(spec.name, policy::builtin());

@@ -59,7 +59,7 @@ TEST_CASE("a budget in bytes asks every layer what it takes") {
 
 TEST_CASE("a representation whose ledger differs by depth says so, and no other does") {
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (spec.kind != policy::Kind::representation) continue;
+    if (spec.kind() != policy::Kind::representation) continue;
     CAPTURE(spec.name);
     const std::string file = policy::complete(spec) ? "" : "(file=x)";
     const policy::Part part =
@@ -71,7 +71,7 @@ TEST_CASE("a representation whose ledger differs by depth says so, and no other 
     std::iota(layers.begin(), layers.end(), 0U);
     const bool differs =
         std::ranges::any_of(layers, [&](std::uint32_t layer) { return !(ledger(layer) == ledger(0)); });
-    CHECK(differs == spec.by_depth);
+    CHECK(differs == spec.as<policy::RepresentationRule>()->by_depth);
     policy::Ledger sum;
     for (const std::uint32_t layer : layers) sum += ledger(layer);
     CHECK(part.ledger_of_layers({4, 64, 64, 16, 5, 12}, 1000, 10) == sum);

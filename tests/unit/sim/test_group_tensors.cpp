@@ -35,12 +35,7 @@ policy::PolicySpec needy_spec(const policy::Needs& needs) {
     void finish_prompt(const policy::Prompt&) override {}
     policy::Start start(std::size_t) const override { return {}; }
   };
-  return {.name = "needy",
-          .kind = policy::Kind::eviction,
-          .needs = needs,
-          .make_eviction = [](const policy::Params&, const policy::CacheUnit&) {
-            return std::make_unique<Everything>();
-          }};
+  return {.name = "needy", .needs = needs, .rule = policy::EvictionRule{.make = policy::made<Everything>}};
 }
 
 std::string reason(const trace::MemoryTrace& trace, const policy::Needs& needs) {
@@ -100,7 +95,7 @@ TEST_CASE("a cell whose policy needs what the trace lacks is skipped with what t
 TEST_CASE("an allocation that reads scores needs a prompt that is ranked") {
   const trace::MemoryTrace trace = test::numbered_trace(header_of(0, false));
   policy::PolicySpec reader = *policy::builtin().find_policy(policy::Kind::allocation, "uniform");
-  reader.uses_scores = true;
+  std::get<policy::AllocationRule>(reader.rule).uses_scores = true;
   const auto skipped = [&](const std::string& eviction) {
     sim::Request request;
     request.cells.push_back({policy::parse_composition(eviction, policy::builtin()), sim::parse_budget("4")});

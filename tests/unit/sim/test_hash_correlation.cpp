@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "policies/parts/sim_hash.hpp"
+#include "policies/parts/index/sim_hash.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/inspect/hash_correlation.hpp"

@@ -214,7 +214,7 @@ TEST_CASE("a study of rankings does not depend on threads or on other rankings")
 TEST_CASE("every policy that ranks by a score is a ranking") {
   const trace::MemoryTrace trace = test::random_trace({.prompt = 60, .output_weights = true});
   for (const policy::PolicySpec& spec : policy::builtin().policies()) {
-    if (!spec.scored || !policy::complete(spec)) continue;
+    if (!spec.scored() || !policy::complete(spec)) continue;
     const bool streams = spec.name == "scissorhands";
     CAPTURE(spec.name);
     const auto lanes =

@@ -81,7 +81,7 @@ SlowReads slow_lane(const trace::Sequence& sequence, const policy::Part& part, c
   unit.value_dim = static_cast<int>(model.v_head_dim);
   unit.span = static_cast<std::size_t>(std::max(model.layer_window[layer], 0));
   unit.seed = seed;
-  const auto eviction = part.spec->make_eviction(part.params, unit);
+  const auto eviction = part.make_eviction(unit);
   std::vector<test::Rows> a, q;
   for (std::uint32_t g = 0; g < group; ++g) {
     const auto query_head = static_cast<std::uint32_t>(head * group + g);

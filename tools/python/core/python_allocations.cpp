@@ -125,12 +125,11 @@ class PythonAllocation final : public policy::Allocation {
 }  // namespace
 
 void complete_allocation(policy::PolicySpec& spec, const SharedDeclaration& declaration) {
-  spec.kind = policy::Kind::allocation;
-  spec.uses_scores = declaration->scores;
-  spec.inexact = [declaration](const Params&) { return declaration->inexact; };
-  spec.make_allocation = [declaration](const Params& params) -> std::unique_ptr<policy::Allocation> {
-    return std::make_unique<PythonAllocation>(declaration, params);
-  };
+  spec.rule = policy::AllocationRule{
+      .uses_scores = declaration->scores,
+      .inexact = [declaration](const Params&) { return declaration->inexact; },
+      .make = [declaration](
+                  const Params& params) { return std::make_unique<PythonAllocation>(declaration, params); }};
 }
 
 void bind_allocations(nb::module_& module) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/column_sums.hpp"
+#include "policies/parts/rows/column_sums.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::python {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "policies/api/representation.hpp"
-#include "policies/parts/coding_cost.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
 #include "sim/base/error.hpp"
 #include "tools/python/core/owned_array.hpp"
 #include "tools/python/core/python_policies.hpp"
@@ -225,8 +225,7 @@ void complete_representation(policy::PolicySpec& spec, const SharedDeclaration& 
   const auto rule = [declaration](const Params& params) -> CodingRule {
     return {declaration->exact.of(params), declaration->block.of(params)};
   };
-  spec.kind = policy::Kind::representation;
-  spec.by_depth = true;
+  policy::RepresentationRule stored{.by_depth = true};
   spec.check = [declaration, rule](const Params& params) {
     if (rule(params).block == 0)
       usage_error("codes blocks of no tokens", declaration->name, "`block` is 1 or more.");
@@ -235,8 +234,8 @@ void complete_representation(policy::PolicySpec& spec, const SharedDeclaration& 
     const policy::CodeOps ops{declaration->make_ops, declaration->read_ops};
     return policy::coding_cost(shape, ops, ops, policy::Coding::appending);
   };
-  spec.ledger = [declaration, rule](const Params& params, const StorageShape& shape, std::uint64_t kept,
-                                    std::uint64_t appended) {
+  stored.ledger = [declaration, rule](const Params& params, const StorageShape& shape, std::uint64_t kept,
+                                      std::uint64_t appended) {
     const std::uint64_t tokens = kept + appended, coded = rule(params).coded_of(tokens);
     const std::string where = declaration->name + ": bits_of()";
     const nb::gil_scoped_acquire lock;
@@ -253,11 +252,11 @@ void complete_representation(policy::PolicySpec& spec, const SharedDeclaration& 
       declaration->failures->keep(where, error);
     }
   };
-  spec.make_representation = [declaration, rule](
-                                 const Params& params,
-                                 const CacheUnit& unit) -> std::unique_ptr<policy::Representation> {
+  stored.make = [declaration, rule](const Params& params,
+                                    const CacheUnit& unit) -> std::unique_ptr<policy::Representation> {
     return std::make_unique<PythonRepresentation>(declaration, params, rule(params), unit);
   };
+  spec.rule = std::move(stored);
 }
 
 }  // namespace kvsim::python

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/cost_terms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
 #include "tools/python/core/owned_array.hpp"
 #include "tools/python/core/python_policies.hpp"
@@ -89,7 +89,7 @@ class PythonDecoder final : public policy::ScoredDecoder {
 class PythonEviction final : public Recording<policy::ScoredEviction> {
  public:
   PythonEviction(SharedDeclaration declaration, const Params& params, const CacheUnit& unit)
-      : Recording(std::move(declaration), params, unit, unit, policy::KeepRule::of(params)) {}
+      : Recording(std::move(declaration), params, unit, params, unit) {}
 
  private:
   std::vector<double> score(const policy::Prompt& prompt) override {
@@ -145,10 +145,6 @@ void complete_score_policy(policy::PolicySpec& spec, const SharedDeclaration& de
       params.push_back(std::move(own));
   }
   spec.params = std::move(params);
-  spec.scored = true;
-  spec.layer_unit = policy::unit_is_layer;
-  spec.floor = policy::selection_floor;
-  spec.overshoot = policy::selection_overshoot;
   spec.cost = [declaration](const Params& values, const policy::CostShape& shape) {
     policy::Scoring scoring;
     scoring.prompt_rows = declaration->sums ? policy::kAllRows : declaration->rows.of(values);
@@ -156,10 +152,10 @@ void complete_score_policy(policy::PolicySpec& spec, const SharedDeclaration& de
     scoring.decode_rows = declaration->has_observe;
     return policy::scored_cost(values, shape, scoring);
   };
-  spec.make_eviction = [declaration](const Params& values,
-                                     const CacheUnit& unit) -> std::unique_ptr<policy::Eviction> {
-    return std::make_unique<PythonEviction>(declaration, values, unit);
-  };
+  spec.rule = policy::EvictionRule{.scored = true,
+                                   .make = [declaration](const Params& values, const CacheUnit& unit) {
+                                     return std::make_unique<PythonEviction>(declaration, values, unit);
+                                   }};
 }
 
 void bind_score_policies(nb::module_& module) {

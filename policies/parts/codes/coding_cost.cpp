@@ -1,0 +1,44 @@
+#include "policies/parts/codes/coding_cost.hpp"
+
+#include <algorithm>
+
+#include "policies/parts/costs/cost_terms.hpp"
+
+namespace kvsim::policy {
+
+CodeOps scalar_code_ops(const ScalarCode& code) {
+  if (code.exact()) return {};
+  const double packing = code.bits < 8 ? 1 : 0;
+  switch (code.kind) {
+    case ScalarKind::offset:  // two comparisons, minus the least, over the scale, rounded; times, plus
+      return {5 + packing, 3 + packing};
+    case ScalarKind::integer:  // two comparisons, over the scale, rounded, plus zero, clamped; minus, times
+      return {6 + packing, 3 + packing};
+    case ScalarKind::absmax:  // one comparison, over the scale, rounded; times
+      return {3 + packing, 2 + packing};
+  }
+  return {};
+}
+
+Cost coding_cost(const CostShape& shape, const CodeOps& keys, const CodeOps& values, Coding coding,
+                 double keys_every, double values_every) {
+  const double dims = real(shape.head_dim + shape.value_dim);
+  Cost out;
+  out.read_number.ops = (keys.read * real(shape.head_dim) + values.read * real(shape.value_dim)) / dims;
+  const auto coded = [&](const CodeOps& ops, Work (*over)(const CostShape&, std::size_t, double),
+                         double every) {
+    if (ops.make == 0) return;
+    Work prompt = over(shape, std::min(shape.prompt, shape.budget), ops.make),
+         token = over(shape, 1, ops.make);
+    token.launches = 1 / every;
+    if (coding == Coding::appending)
+      for (Work* work : {&prompt, &token}) work->bytes = work->launches = 0;
+    out.prompt = out.prompt + prompt;
+    out.step = out.step + token;
+  };
+  coded(keys, over_keys, keys_every);
+  coded(values, over_values, values_every);
+  return out;
+}
+
+}  // namespace kvsim::policy

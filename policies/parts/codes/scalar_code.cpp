@@ -1,0 +1,80 @@
+#include "policies/parts/codes/scalar_code.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "policies/parts/codes/float_format.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+std::uint64_t ScalarCode::group_bits() const {
+  if (exact()) return 0;
+  return kind == ScalarKind::offset ? 32 : kind == ScalarKind::integer ? 16 + bits : 16;
+}
+
+void ScalarCode::code(float* first, std::size_t n, std::size_t stride) const {
+  if (exact() || n == 0) return;
+  float least = first[0], largest = first[0];
+  for (std::size_t i = 1; i < n; ++i) {
+    least = std::min(least, first[i * stride]);
+    largest = std::max(largest, first[i * stride]);
+  }
+  least *= clip;
+  largest *= clip;
+  const auto levels = static_cast<float>((1U << bits) - 1);
+  float offset = 0, lowest = 0, highest = levels;
+  if (kind == ScalarKind::absmax) {
+    highest = static_cast<float>((1U << (bits - 1)) - 1);
+    lowest = -highest;
+  } else if (kind == ScalarKind::integer) {
+    least = std::min(least, 0.0F);
+    largest = std::max(largest, 0.0F);
+  } else {
+    offset = nearest_half(least);
+  }
+  const float scale = nearest_half(kind == ScalarKind::absmax ? std::max(-least, largest) / highest
+                                                              : (largest - least) / levels);
+  const float zero = kind == ScalarKind::integer && scale > 0
+                         ? std::clamp(std::nearbyint(-least / scale), 0.0F, levels)
+                         : 0.0F;
+  for (std::size_t i = 0; i < n; ++i) {
+    float& x = first[i * stride];
+    const float level =
+        scale > 0 ? std::clamp(std::nearbyint((x - offset) / scale) + zero, lowest, highest) - zero : 0.0F;
+    x = level * scale + offset;
+  }
+}
+
+ScalarKind scalar_kind(std::string_view name) {
+  if (name == "offset") return ScalarKind::offset;
+  if (name == "integer") return ScalarKind::integer;
+  if (name == "absmax") return ScalarKind::absmax;
+  bug("unknown kind of code " + std::string(name));
+}
+
+ParamSpec bits_param(const char* fallback) {
+  return count_param("bits", fallback, {1, 16}, "of a code, 1 to 8; 16: numbers are stored as they come",
+                     "bits");
+}
+
+ParamSpec zero_param() {
+  return choice_param(
+      "zero", "offset", {"offset", "integer", "absmax"},
+      "offset: a scale and the least number, 32 bits a group; integer: a scale and the code of 0; absmax: a "
+      "scale alone, codes on both sides of 0");
+}
+
+ScalarCode scalar_code(const ParamValues& params, std::string_view where) {
+  const ScalarCode code{params.has("zero") ? scalar_kind(params.word("zero")) : ScalarKind::offset,
+                        params.count("bits")};
+  if (code.bits > 8 && code.bits != 16)
+    usage_error("bits=" + std::to_string(code.bits) + " is not a code", std::string(where),
+                "Codes have 1 to 8 bits; 16 stores numbers as they come.");
+  if (code.kind == ScalarKind::absmax && code.bits == 1)
+    usage_error("one bit has no codes on both sides of 0", std::string(where),
+                "zero=absmax needs 2 bits or more.");
+  return code;
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,22 @@
+#include "policies/parts/rows/window_score.hpp"
+
+#include <algorithm>
+
+namespace kvsim::policy {
+
+std::vector<double> window_score(const ColumnSums& sums, std::size_t window, std::size_t length,
+                                 const Pooling& pooling, Group group) {
+  std::vector<double> out(length);
+  const std::size_t n_scored = length - std::min(window, length);
+  for (std::size_t head = 0; head < sums.n_heads(); ++head) {
+    const std::vector<double> smooth = pooled(pooling, sums.head(head).first(n_scored));
+    for (std::size_t j = 0; j < n_scored; ++j)
+      out[j] = group == Group::max ? std::max(out[j], smooth[j]) : out[j] + smooth[j];
+  }
+  const auto rows = static_cast<double>(std::min(window, length));
+  const double summed = group == Group::max ? rows : rows * static_cast<double>(sums.n_heads());
+  for (double& score : out) score /= summed;
+  return out;
+}
+
+}  // namespace kvsim::policy

@@ -1,0 +1,67 @@
+#include "policies/parts/splits/whole_numbers.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::policy {
+
+std::vector<std::size_t> largest_remainder(std::span<const double> ideal, std::size_t total) {
+  std::vector<std::size_t> out(ideal.size());
+  std::transform(ideal.begin(), ideal.end(), out.begin(),
+                 [](double x) { return static_cast<std::size_t>(std::floor(x)); });
+  std::vector<std::size_t> order(ideal.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto remainder = [&](std::size_t i) { return ideal[i] - static_cast<double>(out[i]); };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return remainder(a) > remainder(b); });
+  std::size_t given = std::accumulate(out.begin(), out.end(), std::size_t{0});
+  // A sum of doubles can end just above a whole number: then the smallest remainders give one back each.
+  while (given > total)
+    for (auto item = order.rbegin(); item != order.rend(); ++item)
+      if (given > total && out[*item] > 0) --out[*item], --given;
+  for (std::size_t i = 0; given < total; ++i, ++given) ++out[order[i % order.size()]];
+  return out;
+}
+
+std::vector<std::size_t> shared_out(std::span<const double> weights, std::size_t total, std::size_t most) {
+  if (total > most * weights.size()) bug("there is not room for " + std::to_string(total) + " tokens");
+  std::vector<double> ideal(weights.begin(), weights.end());
+  double sum = 0;
+  for (const double weight : ideal) {
+    if (!(weight >= 0) || std::isinf(weight)) bug("a share of a budget is negative or not finite");
+    sum += weight;
+  }
+  if (!(sum > 0) || std::isinf(sum)) {
+    std::fill(ideal.begin(), ideal.end(), 1.0);
+    sum = static_cast<double>(ideal.size());
+  }
+  for (double& share : ideal) share = share / sum * static_cast<double>(total);
+  std::vector<std::size_t> out = largest_remainder(ideal, total);
+  std::size_t excess = 0;
+  for (std::size_t& n : out) {
+    excess += n - std::min(n, most);
+    n = std::min(n, most);
+  }
+  spread(out, excess, most);
+  return out;
+}
+
+void spread(std::span<std::size_t> n, std::size_t rest, std::size_t most) {
+  while (rest > 0) {
+    const std::size_t before = rest;
+    for (std::size_t& one : n)
+      if (rest > 0 && one < most) ++one, --rest;
+    if (rest == before) bug("there is not room for " + std::to_string(rest) + " more tokens");
+  }
+}
+
+std::size_t half_even(double x) {
+  const double below = std::floor(x), rest = x - below;
+  const bool up = rest > 0.5 || (rest == 0.5 && std::fmod(below, 2.0) != 0);
+  return x <= 0 ? 0 : static_cast<std::size_t>(up ? below + 1 : below);
+}
+
+}  // namespace kvsim::policy
