@@ -1,0 +1,119 @@
+#include <algorithm>
+
+#include "sim/base/error.hpp"
+#include "sim/loop/loop_run.hpp"
+#include "sim/replay/allocation_pass.hpp"
+
+namespace kvsim::sim {
+
+void LoopRun::choose_cells() {
+  request_.seed = prompt_seed(sequence_, asked_.seed);
+  request_.threads = asked_.threads;
+  request_.tables = asked_.tables;
+  first_.cells.resize(asked_.cells.size());
+  for (std::size_t i = 0; i < asked_.cells.size(); ++i) {
+    first_.cells[i].skipped = loop_plan_.cells[i].refused;
+    first_.cells[i].prefill = loop_plan_.cells[i].prefill;
+    first_.cells[i].profiled = loop_plan_.cells[i].profiled;
+    if (!first_.cells[i].skipped.empty()) continue;
+    request_.cells.push_back(asked_.cells[i]);
+    cell_of_request_.push_back(i);
+  }
+  if (request_.cells.empty())
+    usage_error(first_.cells.empty() ? "no cell to evaluate" : first_.cells[0].skipped);
+}
+
+void LoopRun::make_streams() {
+  bool dense = false, own = false;
+  for (std::size_t cell = 0; cell < request_.cells.size(); ++cell) {
+    outcome_of(cell).skipped = plan_.cells[cell].skipped;
+    outcome_of(cell).budget_tokens = plan_.cells[cell].budget_tokens;
+    if (!plan_.cells[cell].skipped.empty()) continue;
+    (prefill_of(cell) == Prefill::dense ? dense : own) = true;
+  }
+  if (!own) dense = true;  // there is a reference even if no cell can run
+  for (const LoopMode mode : asked_.modes)
+    for (const Script& script : scripts_of(asked_, mode, fed_at_first(sequence_, tokens_))) {
+      if (dense) add_streams(mode, script, Prefill::dense);
+      if (own) add_streams(mode, script, Prefill::stream);
+    }
+  first_reference_of_own_ = dense ? asked_.modes.size() : 0;
+}
+
+void LoopRun::add_streams(LoopMode mode, const Script& script, Prefill prefill) {
+  const std::size_t reference = streams_.size();
+  const auto add = [&](bool is_reference, std::size_t cell, Prefill of_cell) {
+    Stream& stream = streams_.emplace_back();
+    stream.mode = mode;
+    stream.prefill = of_cell;
+    stream.is_reference = is_reference;
+    stream.cell = cell;
+    stream.reference = reference;
+    stream.leader = leader_of(stream);
+    stream.script = script;
+    stream.text = script.front().fed;
+    stream.turns.resize(script.size());
+    stream.first_own = of_cell == Prefill::dense ? first_fed_ : 0;
+    const std::size_t rows = length_ - stream.first_own;
+    for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
+      OwnRows& own = stream.own.emplace_back();
+      own.keys = TokenRows(config_.n_kv_heads, rows, config_.head_dim);
+      own.values = TokenRows(config_.n_kv_heads, rows, config_.head_dim);
+      if (of_cell == Prefill::chunked) own.queries = TokenRows(config_.n_heads, prompt_, config_.head_dim);
+    }
+  };
+  add(true, 0, prefill);
+  for (std::size_t cell = 0; cell < request_.cells.size(); ++cell)
+    if (plan_.cells[cell].skipped.empty() && plan_.cells[cell].same_as == Plan::kNone &&
+        (prefill == Prefill::dense) == (prefill_of(cell) == Prefill::dense))
+      add(false, cell, prefill_of(cell));
+}
+
+std::size_t LoopRun::leader_of(const Stream& stream) const {
+  const auto first = std::find_if(streams_.begin(), streams_.end(), [&](const Stream& other) {
+    return other.prefill == stream.prefill && other.is_reference == stream.is_reference &&
+           other.cell == stream.cell;
+  });
+  return static_cast<std::size_t>(first - streams_.begin());
+}
+
+void LoopRun::begin_caches() {
+  layers_.resize(config_.n_layers);
+  workers_.run(config_.n_layers, [&](std::size_t index) {
+    Layer& layer = layers_[index];
+    layer.tensors = std::make_unique<GroupTensors>(
+        sequence_, LaneGroup{static_cast<std::uint32_t>(index), 0, config_.n_kv_heads}, plan_.needs);
+    for (const EvictionGroup& eviction_group : plan_.eviction_groups) {
+      if (prefill_of(eviction_group.cells.front()) == Prefill::chunked) continue;
+      for (ReplayUnit& unit :
+           replay_units(eviction_group, *layer.tensors, request_.seed, request_.tables, {}, length_))
+        layer.shared.push_back(std::move(unit));
+    }
+    layer.represented =
+        std::make_unique<RepresentedUnits>(plan_, *layer.tensors, request_.seed, request_.tables);
+    layer.selected = std::make_unique<SelectedUnits>(plan_, *layer.tensors, request_.seed, request_.tables);
+    std::vector<Subscription> subscriptions;
+    for (ReplayUnit& unit : layer.shared) {
+      layer.represented->add(unit);
+      layer.selected->add(unit);
+      if (!unit.eviction_group().streams) subscriptions.push_back(unit.subscription());
+    }
+    layer.represented->subscribe(subscriptions);
+    layer.selected->subscribe(subscriptions);
+    replay_prompt(*layer.tensors, subscriptions, progress_);
+    layer.represented->finish_pairs();
+    layer.selected->read_leaders();
+    for (ReplayUnit& unit : layer.shared) {
+      for_each_stream_of(unit.eviction_group(), [&](std::size_t stream, std::size_t cell) {
+        const std::size_t lane = index * config_.n_kv_heads + unit.first_lane();
+        unit.start(stream, plan_.cells[cell].lane_budget[lane], asked_.decisions);
+        if (asks_again()) return;  // begin_parts() does it then
+        layer.represented->store(unit, unit.caches().back(), cell);
+        layer.selected->begin(unit, unit.caches().back(), cell);
+      });
+      layer.units.push_back({&unit, unit.first_lane(), unit.n_lanes(), {}, {}});
+    }
+  });
+}
+
+}  // namespace kvsim::sim

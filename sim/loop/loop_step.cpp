@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.hpp"
+#include "sim/loop/loop_run.hpp"
+#include "traces/model/sampling.hpp"
+
+namespace kvsim::sim {
+
+void LoopRun::begin_step() {
+  active_.clear();
+  rows_.clear();
+  row_of_stream_.assign(streams_.size(), kInactive);
+}
+
+void LoopRun::add_to_step(std::size_t stream, std::span<const std::int32_t> tokens) {
+  row_of_stream_[stream] = rows_.size();
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    active_.push_back(stream);
+    rows_.push_back({tokens[i], position_ + i});
+  }
+}
+
+bool LoopRun::step(std::size_t position) {
+  progress_.check();
+  position_ = position;
+  again_ = position < prompt_;
+  begin_step();
+  const std::size_t at = position - first_fed_;
+  for (std::size_t stream = 0; stream < streams_.size(); ++stream)
+    if (!streams_[stream].done) add_to_step(stream, std::span(streams_[stream].text).subspan(at, 1));
+  drifting_.clear();
+  for (std::size_t row = 0; row < active_.size(); ++row) {
+    Stream& stream = streams_[active_[row]];
+    if (stream.mode != LoopMode::teacher || stream.is_reference || !stream.predicts_after(at + 1)) continue;
+    stream.drift.resize(config_.n_layers);
+    drifting_.push_back(row);
+  }
+  batch_.forward(
+      rows_,
+      [&](std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
+        attend(layer, tensors, attended);
+        for (const std::size_t row : drifting_)
+          streams_[active_[row]].drift[layer].add_queries(
+              tensors.queries(row_of_reference(row), 0, config_.n_heads),
+              tensors.queries(row, 0, config_.n_heads));
+      },
+      [&](std::uint32_t layer, std::span<const float> hidden) {
+        const auto of_row = [&](std::size_t row) {
+          return hidden.subspan(row * config_.hidden_size, config_.hidden_size);
+        };
+        for (const std::size_t row : drifting_)
+          streams_[active_[row]].drift[layer].add_residual(of_row(row_of_reference(row)), of_row(row));
+      });
+  store_pairs();
+  if (again_) note_stored();
+  count_residents();
+  predict();
+  return std::any_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return !stream.done; });
+}
+
+void LoopRun::note_stored() {
+  for_each_cache([&](LoopUnit&, Cache& cache) {
+    const Stream& stream = streams_[cache.cell];
+    if (cache.stored && stream.mode == asked_.modes.front() && stream.script.front().turn == 0)
+      outcome_of(stream.cell).kept_bits += cache.stored->ledger().bits();
+  });
+}
+
+void LoopRun::store_pairs() {
+  std::vector<float> keys, values;
+  for (std::size_t number = 0; number < layers_.size(); ++number)
+    for (LoopUnit& unit : layers_[number].units)
+      for (Cache& cache : unit.caches()) {
+        const std::size_t row = row_of_stream_[cache.cell];
+        if (!cache.stored || row == kInactive) continue;
+        const Stream& stream = streams_[cache.cell];
+        const std::optional<int> partner = layers_[number].represented->partner(*unit.unit, stream.cell);
+        if (!partner) continue;
+        const OwnRows& there = stream.own[static_cast<std::size_t>(*partner)];
+        const std::size_t index = position_ - stream.first_own, dim = config_.head_dim;
+        keys.clear();
+        values.clear();
+        for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane) {
+          keys.insert(keys.end(), there.keys.row(lane, index), there.keys.row(lane, index) + dim);
+          values.insert(values.end(), there.values.row(lane, index), there.values.row(lane, index) + dim);
+        }
+        if (again_) rejoin(unit, cache, stream.own[number], index);
+        cache.stored->pair(cache.own_slot, {keys.data(), unit.n_lanes, dim, dim},
+                           {values.data(), unit.n_lanes, dim, dim});
+      }
+}
+
+void LoopRun::rejoin(const LoopUnit& unit, Cache& cache, const OwnRows& own, std::size_t index) const {
+  const std::size_t dim = config_.head_dim;
+  std::vector<float> keys, values;
+  for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane) {
+    keys.insert(keys.end(), own.keys.row(lane, index), own.keys.row(lane, index) + dim);
+    values.insert(values.end(), own.values.row(lane, index), own.values.row(lane, index) + dim);
+  }
+  const MatrixView all_keys{keys.data(), unit.n_lanes, dim, dim},
+      all_values{values.data(), unit.n_lanes, dim, dim};
+  cache.stored->join({&cache.own_slot, 1}, {static_cast<Position>(position_), all_keys, all_values, {}});
+}
+
+void LoopRun::predict() {
+  const std::size_t fed = position_ + 1 - first_fed_, vocabulary = config_.vocab_size;
+  predicting_.clear();
+  for (std::size_t row = 0; row < active_.size(); ++row)
+    if (streams_[active_[row]].predicts_after(fed)) predicting_.push_back(row);
+  if (predicting_.empty()) return;
+  const std::vector<float> logits = batch_.logits(predicting_);
+  for (const float logit : logits)
+    if (!std::isfinite(logit))
+      input_error("the logits after token " + std::to_string(position_) + " are not finite", "model",
+                  "The checkpoint holds NaN or infinite weights, or is not the model config.json describes.");
+  const auto of = [&](std::size_t i) { return std::span(logits).subspan(i * vocabulary, vocabulary); };
+  std::vector<std::size_t> place(streams_.size(), kInactive);  // among predicting_
+  std::vector<std::size_t> ended;
+  for (std::size_t i = 0; i < predicting_.size(); ++i) {
+    const std::size_t number = active_[predicting_[i]];
+    place[number] = i;
+    if (take(streams_[number], of(i), place, of)) ended.push_back(number);
+  }
+  for (const std::size_t stream : ended) end_turn(stream);
+}
+
+template <class Logits>
+bool LoopRun::take(Stream& stream, std::span<const float> logits, const std::vector<std::size_t>& place,
+                   Logits of) {
+  const bool teacher = stream.mode == LoopMode::teacher;
+  const bool forced = feeds_answer(asked_, stream.mode, stream.turn());
+  const std::size_t k = stream.out().tokens.size();
+  std::int32_t token = model::choose_token(logits, {}, 0);
+  if (forced) token = asked_.turns[stream.turn()].answer[k];
+  if (stream.is_reference) stream.out().margins.push_back(margin(logits));
+  if (teacher && !stream.is_reference) {
+    token = streams_[stream.reference].text.back();
+    stream.out().measures.push_back(measure_token(of(place[stream.reference]), logits, token));
+  }
+  const bool eos = !forced && std::find(asked_.eos.begin(), asked_.eos.end(), token) != asked_.eos.end();
+  return stream.take(token, eos || k + 1 == most_answer_tokens(asked_, stream.mode, stream.turn()));
+}
+
+}  // namespace kvsim::sim
