@@ -22,7 +22,7 @@ struct ValueNormDecoder final : ScoredDecoder, Renewing {
 
 class ValueNorm final : public ScoredEviction {
  public:
-  using ScoredEviction::ScoredEviction;
+  ValueNorm(const Params& params, const CacheUnit& unit) : ScoredEviction(params, unit) {}
 
  private:
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
