@@ -5,8 +5,7 @@
 namespace kvsim::tools {
 
 /// Adds the subcommand and its options to `app` and sets its callback. The callback prints results to stdout,
-/// notes and progress to stderr, and throws kvsim::Error. At most four examples begin the footer. An option
-/// that takes one value per occurrence says allow_extra_args(false), or it swallows the positionals after it.
+/// notes and progress to stderr, and throws kvsim::Error.
 void add_capture_command(Command app);
 void add_workload_command(Command app);
 void add_trace_command(Command app);

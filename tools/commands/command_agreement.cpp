@@ -16,17 +16,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kAgreementExamples = R"(Examples:
-  kvsim agreement replayed.csv answered.csv
-  kvsim agreement study --closed right --open attention_loss,peak_loss
-  kvsim agreement replayed.csv answered.csv --table thresholds -o thresholds.csv
-
-Rows of kvsim replay and of kvsim evaluate are joined on item, policy with parameters, budget, cut and
-seed; a trace is called as its item. Tables: agreement (orders of policies by both loops, over all
-items), choices (the measure of the replay that one half of the items chooses, on the other half),
-thresholds (the loss up to which answers are kept, chosen and reported alike).
-)";
-
 struct AgreementOptions : OutputOptions {
   std::vector<std::string> files, open;
   std::string table = "agreement";
@@ -85,49 +74,37 @@ void run_agreement(const AgreementOptions& options) {
 
 void add_agreement_command(Command app) {
   Command command = app.add_subcommand(
-      "agreement", "Whether replays order policies as the answers of the running model do");
-  command.footer(kAgreementExamples);
+      "agreement", "Whether replays order policies as the answers of the running model do", R"(Examples:
+  kvsim agreement replayed.csv answered.csv
+  kvsim agreement study --closed right --open attention_loss,peak_loss
+  kvsim agreement replayed.csv answered.csv --table thresholds -o thresholds.csv
+
+Rows of kvsim replay and of kvsim evaluate are joined on item, policy with parameters, budget, cut and
+seed; a trace is called as its item. Tables: agreement (orders of policies by both loops, over all
+items), choices (the measure of the replay that one half of the items chooses, on the other half),
+thresholds (the loss up to which answers are kept, chosen and reported alike).
+)");
   const auto options = std::make_shared<AgreementOptions>();
   analysis::AgreementOptions& agreement = options->agreement;
+  command.add_required(
+      "FILE", options->files, "",
+      "Rows of both loops in any order (csv, json, jsonl or HDF5), or the folder of a study");
+  command.add_option("--table", options->table, "agreement|choices|thresholds", "Which table");
+  command.add_option("--open", options->open, "LIST", "Comma list of measures of the replay (default: all)")
+      .delimiter(',');
   command
-      .add_option("FILE", options->files,
-                  "Rows of both loops in any order (csv, json, jsonl or HDF5), or the folder of a study")
-      .required();
-  command.add_option("--table", options->table, "Which table")
-      .capture_default_str()
-      .type_name("agreement|choices|thresholds");
-  command.add_option("--open", options->open, "Comma list of measures of the replay (default: all)")
-      .delimiter(',')
-      .allow_extra_args(false)
-      .type_name("LIST");
-  command
-      .add_option("--closed", agreement.closed,
+      .add_option("--closed", agreement.closed, "LIST",
                   "Comma list of measures of the closed loop (default: right,kl,same_top,log_p)")
-      .delimiter(',')
-      .allow_extra_args(false)
-      .type_name("LIST");
-  command
-      .add_option("--least-full", agreement.least_full,
-                  "Share of a workload's items that the full cache must answer; 0 ranks every workload")
-      .capture_default_str()
-      .type_name("SHARE");
-  command
-      .add_option("--kept", agreement.kept,
-                  "Of the full cache's accuracy, the share that counts as kept (thresholds)")
-      .capture_default_str()
-      .type_name("SHARE");
-  command
-      .add_option("--trusted", agreement.trusted,
-                  "Of the policies within a threshold, the share that must keep it where it is chosen")
-      .capture_default_str()
-      .type_name("SHARE");
-  command.add_option("--resamples", agreement.resamples, "Of the bootstrap over items")
-      .capture_default_str()
-      .type_name("N");
-  command.add_option("--seed", agreement.seed, "Of the bootstrap").capture_default_str().type_name("N");
-  command.add_option("--confidence", agreement.confidence, "Of intervals")
-      .capture_default_str()
-      .type_name("SHARE");
+      .delimiter(',');
+  command.add_option("--least-full", agreement.least_full, "SHARE",
+                     "Share of a workload's items that the full cache must answer; 0 ranks every workload");
+  command.add_option("--kept", agreement.kept, "SHARE",
+                     "Of the full cache's accuracy, the share that counts as kept (thresholds)");
+  command.add_option("--trusted", agreement.trusted, "SHARE",
+                     "Of the policies within a threshold, the share that must keep it where it is chosen");
+  command.add_option("--resamples", agreement.resamples, "N", "Of the bootstrap over items");
+  command.add_option("--seed", agreement.seed, "N", "Of the bootstrap");
+  command.add_option("--confidence", agreement.confidence, "SHARE", "Of intervals");
   add_output_options(command, *options);
   command.callback([options] { run_agreement(*options); });
 }

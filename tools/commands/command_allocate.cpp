@@ -16,13 +16,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kAllocateExamples = R"(Examples:
-  kvsim allocate a.h5 b.h5 c.h5 --policy xkv --budget 10% --sample 0.1 -o shares.json
-  kvsim replay d.h5 --policy 'snapkv(window=8,unit=layer)+fixed(shares=shares.json)' --budget 10%
-  kvsim allocate a.h5 b.h5 --policy 'xkv(r_avg=0.9)' --budget 100% -o tokens.json
-  kvsim replay d.h5 --policy 'snapkv(window=8,unit=layer)+fixed(shares=tokens.json,as=tokens)' --budget 100%
-)";
-
 struct AllocateOptions {
   std::vector<std::string> files;
   std::string policy, budget, output, sequence, cut = "prompt";
@@ -48,9 +41,9 @@ void add(Shares& sum, const Shares& shares, const std::string& file) {
 Shares shares_of(const ChosenSequence& chosen, sim::Request request, bool quiet) {
   const sim::TableFiles tables(chosen.sequence);
   request.tables = &tables;
-  Progress progress;
-  const std::shared_ptr<void> shown = front_end().follow(progress, chosen.name, quiet);
-  return sim::allocation_shares(chosen.sequence, request, progress);
+  return followed(chosen.name, quiet, [&](Progress& progress) {
+    return sim::allocation_shares(chosen.sequence, request, progress);
+  });
 }
 
 void run_allocate(const AllocateOptions& options) {
@@ -93,35 +86,29 @@ void run_allocate(const AllocateOptions& options) {
 }  // namespace
 
 void add_allocate_command(Command app) {
-  Command command = app.add_subcommand("allocate", "Average what an allocation decides over recorded runs");
-  command.footer(kAllocateExamples);
+  Command command =
+      app.add_subcommand("allocate", "Average what an allocation decides over recorded runs", R"(Examples:
+  kvsim allocate a.h5 b.h5 c.h5 --policy xkv --budget 10% --sample 0.1 -o shares.json
+  kvsim replay d.h5 --policy 'snapkv(window=8,unit=layer)+fixed(shares=shares.json)' --budget 10%
+  kvsim allocate a.h5 b.h5 --policy 'xkv(r_avg=0.9)' --budget 100% -o tokens.json
+  kvsim replay d.h5 --policy 'snapkv(window=8,unit=layer)+fixed(shares=tokens.json,as=tokens)' --budget 100%
+)");
   const auto options = std::make_shared<AllocateOptions>();
-  command.add_option("TRACE", options->files, "Traces of one model").required();
-  command.add_option("--policy", options->policy, "eviction+allocation, or a preset (kvsim policy list)")
-      .required()
-      .type_name("POLICY");
-  command
-      .add_option("--budget", options->budget,
-                  "Tokens per lane (128), share of the prompt (25%), bytes (64MiB)")
-      .required()
-      .type_name("BUDGET");
-  command
-      .add_option("--sample", options->sample,
-                  "Share of the traces that is looked at, at least one, drawn by --seed")
-      .check(between(0.0, 1.0))
-      .capture_default_str()
-      .type_name("SHARE");
-  command.add_option("--sequence", options->sequence, kSequenceHelp).type_name("N|all");
-  command.add_option("--cut", options->cut, kCutHelp).capture_default_str().type_name("CUT");
-  command.add_option("-o,--output", options->output, "The shares go to this file instead of standard output")
-      .type_name("FILE");
-  command.add_option("--threads", options->threads, "Never changes a result (default: all)")
-      .check(between(1U, 4096U))
-      .type_name("N");
-  command.add_option("--seed", options->seed, "Of the sample and of random policies")
-      .check(whole_number())
-      .capture_default_str()
-      .type_name("N");
+  command.add_required("TRACE", options->files, "", "Traces of one model");
+  command.add_required("--policy", options->policy, "POLICY",
+                       "eviction+allocation, or a preset (kvsim policy list)");
+  command.add_required("--budget", options->budget, "BUDGET",
+                       "Tokens per lane (128), share of the prompt (25%), bytes (64MiB)");
+  command.add_option("--sample", options->sample, "SHARE",
+                     "Share of the traces that is looked at, at least one, drawn by --seed",
+                     between(0.0, 1.0));
+  command.add_option("--sequence", options->sequence, "N|all", kSequenceHelp);
+  command.add_option("--cut", options->cut, "CUT", kCutHelp);
+  command.add_option("-o,--output", options->output, "FILE",
+                     "The shares go to this file instead of standard output");
+  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)",
+                     between(1U, 4096U));
+  command.add_option("--seed", options->seed, "N", "Of the sample and of random policies");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing output file");
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   command.callback([options] { run_allocate(*options); });

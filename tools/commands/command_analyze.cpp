@@ -18,11 +18,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kAnalyzeExamples = R"(Examples:
-  kvsim analyze hash run.h5 --bits 8,16,32 --skip 1
-  kvsim analyze heads a.h5 b.h5 -o heads.csv
-)";
-
 struct AnalyzeOptions : OutputOptions {
   std::vector<std::string> files;
   std::string sequence;
@@ -74,10 +69,10 @@ void run_kind(const analysis::Kind& kind, const AnalyzeOptions& options) {
     for (const ChosenSequence& chosen : chosen_sequences(file, options.sequence)) {
       document.traces.push_back({chosen.name, chosen.source->content_sha256(),
                                  chosen.sequence.prompt_length(), chosen.sequence.decode_length()});
-      Progress progress;
-      const std::shared_ptr<void> shown = front_end().follow(progress, chosen.name, options.quiet);
-      for (std::vector<analysis::Value>& row : kind.measure(
-               {chosen.name, chosen.sequence, settings, front_end().policies(), options.threads, progress}))
+      for (std::vector<analysis::Value>& row : followed(chosen.name, options.quiet, [&](Progress& progress) {
+             return kind.measure(
+                 {chosen.name, chosen.sequence, settings, front_end().policies(), options.threads, progress});
+           }))
         document.records.rows.push_back(std::move(row));
       chosen.source->require_unchanged();
     }
@@ -87,24 +82,23 @@ void run_kind(const analysis::Kind& kind, const AnalyzeOptions& options) {
 }
 
 void add_kind(Command analyze, const analysis::Kind& kind) {
-  Command command = analyze.add_subcommand(kind.name, kind.summary);
+  const std::string name = kind.name;
+  Command command =
+      analyze.add_subcommand(name, kind.summary,
+                             "Examples:\n  kvsim analyze " + name + " run.h5\n  kvsim analyze " + name +
+                                 " a.h5 b.h5 -o " + name + ".csv\n\nSource: " + kind.source + "\n");
   const auto options = std::make_shared<AnalyzeOptions>();
   options->values.resize(kind.settings.size());
-  command.footer(std::string("Examples:\n  kvsim analyze ") + kind.name + " run.h5\n  kvsim analyze " +
-                 kind.name + " a.h5 b.h5 -o " + kind.name + ".csv\n\nSource: " + kind.source + "\n");
-  command.add_option("TRACE", options->files, "Traces; results come in this order").required();
+  command.add_required("TRACE", options->files, "", "Traces; results come in this order");
   for (std::size_t i = 0; i < kind.settings.size(); ++i) {
     const ParamSpec& param = kind.settings[i];
     options->values[i] = param.fallback;
-    command.add_option("--" + param.name, options->values[i], help_of(param))
-        .type_name(type_name(param))
-        .default_str(param.fallback);
+    command.add_option("--" + param.name, options->values[i], type_name(param), help_of(param));
   }
-  command.add_option("--sequence", options->sequence, kSequenceHelp).type_name("N|all");
+  command.add_option("--sequence", options->sequence, "N|all", kSequenceHelp);
   add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "Never changes a result (default: all)")
-      .check(between(1U, 4096U))
-      .type_name("N");
+  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)",
+                     between(1U, 4096U));
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   command.callback([options, &kind] { run_kind(kind, *options); });
 }
@@ -112,8 +106,11 @@ void add_kind(Command analyze, const analysis::Kind& kind) {
 }  // namespace
 
 void add_analyze_command(Command app) {
-  Command command = app.add_subcommand("analyze", "What recorded runs show, without replaying a policy");
-  command.footer(kAnalyzeExamples);
+  Command command =
+      app.add_subcommand("analyze", "What recorded runs show, without replaying a policy", R"(Examples:
+  kvsim analyze hash run.h5 --bits 8,16,32 --skip 1
+  kvsim analyze heads a.h5 b.h5 -o heads.csv
+)");
   command.require_subcommand(1);
   for (const analysis::Kind& kind : analysis::kinds()) add_kind(command, kind);
 }

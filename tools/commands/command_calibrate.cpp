@@ -69,12 +69,9 @@ void run_calibrate(const CalibrateOptions& options) {
   }
   std::vector<sim::CalibrationRun> runs;
   for (const ChosenSequence& run : chosen) runs.push_back({run.name, &run.sequence});
-  Progress progress;
-  sim::Calibration calibration;
-  {
-    const std::shared_ptr<void> shown = front_end().follow(progress, options.output, options.quiet);
-    calibration = sim::calibrate(codec, runs, progress);
-  }
+  const sim::Calibration calibration = followed(options.output, options.quiet, [&](Progress& progress) {
+    return sim::calibrate(codec, runs, progress);
+  });
   std::uint64_t tokens = 0;
   for (const ChosenSequence& run : chosen) {
     run.source->require_unchanged();
@@ -90,17 +87,16 @@ void run_calibrate(const CalibrateOptions& options) {
 
 void add_calibrate_command(Command app) {
   Command command = app.add_subcommand(
-      "calibrate", "Measure on recorded runs what a representation or a selection needs on others");
-  command.footer(std::string(kCalibrateExamples) + "\nThese are calibrated: " + listed(calibrated_names()) +
-                 ".\nReplay and evaluate refuse to test a file on the runs that it was measured on.\n");
+      "calibrate", "Measure on recorded runs what a representation or a selection needs on others",
+      std::string(kCalibrateExamples) + "\nThese are calibrated: " + listed(calibrated_names()) +
+          ".\nReplay and evaluate refuse to test a file on the runs that it was measured on.\n");
   const auto options = std::make_shared<CalibrateOptions>();
-  command.add_option("CODEC", options->codec, "A calibrated representation or selection, without file=")
-      .required()
-      .type_name("CODEC");
-  command.add_option("TRACE", options->files, "Traces of one model, of other texts than will be tested")
-      .required();
-  command.add_option("-o,--output", options->output, "HDF5 file to write").required().type_name("FILE");
-  command.add_option("--sequence", options->sequence, kSequenceHelp).type_name("N|all");
+  command.add_required("CODEC", options->codec, "CODEC",
+                       "A calibrated representation or selection, without file=");
+  command.add_required("TRACE", options->files, "",
+                       "Traces of one model, of other texts than will be tested");
+  command.add_required("-o,--output", options->output, "FILE", "HDF5 file to write");
+  command.add_option("--sequence", options->sequence, "N|all", kSequenceHelp);
   command.add_flag("--overwrite", options->overwrite, "Replace an existing output file");
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   command.callback([options] { run_calibrate(*options); });

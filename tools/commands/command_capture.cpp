@@ -17,13 +17,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kCaptureExamples = R"(Examples:
-  kvsim capture --model traces/sample/model --prompt traces/sample/prompts/needle-1000-one.txt --max-new-tokens 32 -o run.h5
-  kvsim capture --model ~/models/SmolLM2-135M --prompt - --max-new-tokens 64 --queries window:512 -o run.h5 < text
-  kvsim capture --model traces/sample/model --workload prompts.jsonl --item needle-1000-s1-0 --max-new-tokens 8 -o run.h5
-  kvsim capture --model DIR --tokens ids.json --max-new-tokens 16 --attention window:64 --elem f32 -o exact.h5
-)";
-
 struct CaptureOptions {
   capture::CaptureOptions capture;
   std::string queries = "all", attention = "none", fields;
@@ -63,12 +56,9 @@ void run_capture_command(CaptureOptions& options) {
   options.capture.model_dir = checkpoint_at(options.capture.model_dir);
   options.capture.fields = capture::parse_line_fields(options.fields);
   if (!options.capture.prompt_file.empty()) require_prompt_file(options.capture.prompt_file);
-  capture::CaptureResult result;
-  {
-    Progress progress;
-    const std::shared_ptr<void> shown = front_end().follow(progress, options.capture.output, options.quiet);
-    result = capture::run_capture(options.capture, progress);
-  }
+  const capture::CaptureResult result =
+      followed(options.capture.output, options.quiet,
+               [&](Progress& progress) { return capture::run_capture(options.capture, progress); });
   for (const std::string& text : result.notes) front_end().note(text);
   front_end().results() << "trace      " << options.capture.output << ", " << bytes_text(result.file_bytes)
                         << '\n';
@@ -83,108 +73,79 @@ void run_capture_command(CaptureOptions& options) {
 }  // namespace
 
 void add_capture_command(Command app) {
-  Command command =
-      app.add_subcommand("capture", "Run a model on a prompt and record its keys, values and queries");
-  command.footer(kCaptureExamples);
+  Command command = app.add_subcommand(
+      "capture", "Run a model on a prompt and record its keys, values and queries", R"(Examples:
+  kvsim capture --model traces/sample/model --prompt traces/sample/prompts/needle-1000-one.txt --max-new-tokens 32 -o run.h5
+  kvsim capture --model ~/models/SmolLM2-135M --prompt - --max-new-tokens 64 --queries window:512 -o run.h5 < text
+  kvsim capture --model traces/sample/model --workload prompts.jsonl --item needle-1000-s1-0 --max-new-tokens 8 -o run.h5
+  kvsim capture --model DIR --tokens ids.json --max-new-tokens 16 --attention window:64 --elem f32 -o exact.h5
+)");
   const auto options = std::make_shared<CaptureOptions>();
   capture::CaptureOptions& capture = options->capture;
+  command.add_required(
+      "--model", capture.model_dir, "DIR",
+      "Folder with config.json and safetensors: llama, mistral, phi3, qwen2 or qwen3;\nor a GGUF file");
+  Option prompt = command.add_option("--prompt", capture.prompt_file, "FILE",
+                                     "UTF-8 text, taken as it is, or a workload; - is standard input");
   command
-      .add_option(
-          "--model", capture.model_dir,
-          "Folder with config.json and safetensors: llama, mistral, phi3, qwen2 or qwen3;\nor a GGUF file")
-      .required()
-      .type_name("DIR");
-  Option prompt = command
-                      .add_option("--prompt", capture.prompt_file,
-                                  "UTF-8 text, taken as it is, or a workload; - is standard input")
-                      .type_name("FILE");
-  command
-      .add_option("--tokens", capture.tokens_file,
+      .add_option("--tokens", capture.tokens_file, "FILE",
                   "Token ids instead of text: a JSON array, or separated by white space; nothing is added")
-      .type_name("FILE")
       .excludes(prompt);
   command
-      .add_option("--workload", capture.workload_file,
+      .add_option("--workload", capture.workload_file, "FILE",
                   "JSON Lines with prompts, as kvsim workload or benchmarks write them; parts become\n"
                   "flags of the trace's tokens")
-      .type_name("FILE")
       .excludes(prompt)
       .excludes("--tokens");
   command.add_flag("--chat", capture.chat,
                    "Put the prompt into the model's chat template: as a user's message, or as the\n"
                    "conversation that it is, [{\"role\": \"user\", \"content\": ...}, ...]");
+  command.add_option("--fields", options->fields, "LIST",
+                     "Other names of its fields, such as prompt=instruction,answers=gold");
+  command.add_option("--item", capture.item, "ID", "Which one of the workload, if it holds several");
+  Option new_tokens = command.add_option("--max-new-tokens", capture.max_new_tokens, "N",
+                                         "Generate at most this many", token_count());
+  Option temperature =
+      command.add_option("--temperature", capture.sampling.temperature, "T",
+                         "Divides the logits before a token is drawn; 0: the likeliest token");
+  command.add_option("--top-k", capture.sampling.top_k, "K",
+                     "Draw from the K likeliest tokens (default: from all)");
+  command.add_option("--top-p", capture.sampling.top_p, "P",
+                     "Then from the fewest of them that hold this share of the probability (default: 1)");
+  command.add_option("--seed", capture.sampling.seed, "S",
+                     "Of the draws, of tokens and of queries (default: 0)");
   command
-      .add_option("--fields", options->fields,
-                  "Other names of its fields, such as prompt=instruction,answers=gold")
-      .type_name("LIST");
-  command.add_option("--item", capture.item, "Which one of the workload, if it holds several")
-      .type_name("ID");
-  Option new_tokens =
-      command.add_option("--max-new-tokens", capture.max_new_tokens, "Generate at most this many")
-          .transform(token_count())
-          .type_name("N")
-          .capture_default_str();
-  Option temperature = command
-                           .add_option("--temperature", capture.sampling.temperature,
-                                       "Divides the logits before a token is drawn; 0: the likeliest token")
-                           .type_name("T")
-                           .capture_default_str();
-  command
-      .add_option("--top-k", capture.sampling.top_k, "Draw from the K likeliest tokens (default: from all)")
-      .check(whole_number())
-      .type_name("K");
-  command
-      .add_option("--top-p", capture.sampling.top_p,
-                  "Then from the fewest of them that hold this share of the probability (default: 1)")
-      .type_name("P");
-  command.add_option("--seed", capture.sampling.seed, "Of the draws, of tokens and of queries (default: 0)")
-      .check(whole_number())
-      .type_name("S");
-  command
-      .add_option("--answer-tokens", capture.given_file,
+      .add_option("--answer-tokens", capture.given_file, "FILE",
                   "Token ids to go on with after the prompt instead of generating: another engine's answer")
-      .type_name("FILE")
       .excludes(new_tokens)
       .excludes(temperature);
   command.add_flag("--ignore-eos", capture.ignore_eos, "Generate on past an end-of-text token");
-  command
-      .add_option("--queries", options->queries,
-                  "Prompt queries to store: all | window:W (the last W) | sample:K (K of the others, spread "
-                  "evenly) | window:W,sample:K; generated tokens always have theirs. Unless all are, column "
-                  "statistics are stored, too")
-      .capture_default_str();
+  command.add_option(
+      "--queries", options->queries, "",
+      "Prompt queries to store: all | window:W (the last W) | sample:K (K of the others, spread "
+      "evenly) | window:W,sample:K; generated tokens always have theirs. Unless all are, column "
+      "statistics are stored, too");
   command.add_flag("--column-statistics", capture.column_statistics,
                    "Store the attention that each prompt key received from all prompt queries, in sum");
-  command
-      .add_option("--attention", options->attention,
-                  "Attention rows to store: none | window:W | full; queries and keys can recompute them")
-      .capture_default_str();
+  command.add_option("--attention", options->attention, "",
+                     "Attention rows to store: none | window:W | full; queries and keys can recompute them");
   command.add_flag("--output-weights", capture.output_weights,
                    "Store each layer's attention output projection too, as the checkpoint has it");
+  command.add_option("--elem", capture.elem, "",
+                     "Type of stored queries, keys and values, and of the cache: auto | f32 | bf16 | f16");
   command
-      .add_option("--elem", capture.elem,
-                  "Type of stored queries, keys and values, and of the cache: auto | f32 | bf16 | f16")
-      .capture_default_str();
-  command
-      .add_option("--deflate", capture.deflate,
-                  "Level of lossless compression, 1 to 9: fewer bytes on disk, slower to write and to read")
-      .check(between(0u, 9u))
-      .type_name("LEVEL");
-  command.add_option("--prefill-chunk", capture.prefill_chunk, "Prompt tokens per pass")
-      .transform(token_count())
-      .type_name("N")
-      .capture_default_str();
-  command.add_option("--device", capture.device, "Where the model runs: cpu | cuda | cuda:N")
-      .capture_default_str();
-  command
-      .add_option(
-          "--compute", capture.compute,
-          "Arithmetic: auto | f32 | bf16; auto is bf16 for a bf16 checkpoint on a CUDA device, else f32")
-      .capture_default_str();
-  command.add_option("--threads", capture.threads, "Never changes a result (default: all)")
-      .check(between(1U, 1024U))
-      .type_name("N");
-  command.add_option("-o,--output", capture.output, "The trace").required().type_name("FILE");
+      .add_option("--deflate", capture.deflate, "LEVEL",
+                  "Level of lossless compression, 1 to 9: fewer bytes on disk, slower to write and to read",
+                  between(0u, 9u))
+      .default_str("");
+  command.add_option("--prefill-chunk", capture.prefill_chunk, "N", "Prompt tokens per pass", token_count());
+  command.add_option("--device", capture.device, "", "Where the model runs: cpu | cuda | cuda:N");
+  command.add_option(
+      "--compute", capture.compute, "",
+      "Arithmetic: auto | f32 | bf16; auto is bf16 for a bf16 checkpoint on a CUDA device, else f32");
+  command.add_option("--threads", capture.threads, "N", "Never changes a result (default: all)",
+                     between(1U, 1024U));
+  command.add_required("-o,--output", capture.output, "FILE", "The trace");
   command.add_flag("--overwrite", capture.overwrite, "Replace an existing trace");
   command.add_flag("--quiet", options->quiet, "No progress");
   group_options(

@@ -12,13 +12,12 @@
 namespace kvsim::tools {
 
 void add_completion_command(Command app) {
-  Command command = app.add_subcommand("completion", "Print a script that completes commands in a shell");
-  command.footer(
-      "Examples:\n  source <(kvsim completion bash)\n"
-      "  kvsim completion zsh > ~/.zfunc/_kvsim    # a folder of $fpath\n\n"
-      "`cmake --install` puts both in place.\n");
+  Command command = app.add_subcommand("completion", "Print a script that completes commands in a shell",
+                                       "Examples:\n  source <(kvsim completion bash)\n"
+                                       "  kvsim completion zsh > ~/.zfunc/_kvsim    # a folder of $fpath\n\n"
+                                       "`cmake --install` puts both in place.\n");
   const auto shell = std::make_shared<std::string>();
-  command.add_option("SHELL", *shell, "bash or zsh").required().type_name("bash|zsh");
+  command.add_required("SHELL", *shell, "bash|zsh", "bash or zsh");
   command.callback([shell, app] {
     if (*shell != "bash" && *shell != "zsh")
       usage_error("unknown shell '" + *shell + "'", "kvsim completion", suggestion(*shell, {"bash", "zsh"}));

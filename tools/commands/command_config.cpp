@@ -73,11 +73,10 @@ void write_reference(const OutputOptions& options) {
 }  // namespace
 
 void add_config_command(Command app) {
-  Command command = app.add_subcommand("config", "What the file of a study may say");
-  command.footer(kConfigExamples);
+  Command command = app.add_subcommand("config", "What the file of a study may say", kConfigExamples);
   command.require_subcommand(1);
-  Command page = command.add_subcommand("reference", "Every field of STUDY.json, with its default");
-  page.footer(kConfigExamples);
+  Command page =
+      command.add_subcommand("reference", "Every field of STUDY.json, with its default", kConfigExamples);
   const auto options = std::make_shared<OutputOptions>();
   add_output_options(page, *options);
   page.callback([options] { write_reference(*options); });

@@ -3,21 +3,14 @@
 #include "tools/commands/cost_commands.hpp"
 
 namespace kvsim::tools {
-namespace {
-
-constexpr const char* kCostExamples = R"(Examples:
+void add_cost_command(Command app) {
+  Command command =
+      app.add_subcommand("cost", "Bytes and seconds of policies that serve a model on a machine", R"(Examples:
   kvsim cost estimate --model llama-3-8b --machine a100-80-sxm --prompt-tokens 8K
   kvsim cost fit --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --policy snapkv --ttft 40s
   kvsim cost calibrate long.h5 short.h5 -o mine.json
   kvsim cost machines
-)";
-
-}  // namespace
-
-void add_cost_command(Command app) {
-  Command command =
-      app.add_subcommand("cost", "Bytes and seconds of policies that serve a model on a machine");
-  command.footer(kCostExamples);
+)");
   command.require_subcommand(1);
   add_cost_estimate(command);
   add_cost_fit(command);

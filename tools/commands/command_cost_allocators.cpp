@@ -132,23 +132,16 @@ void run_cost_allocators(const CostAllocatorsOptions& options) {
 
 void add_cost_allocators(Command cost) {
   Command command = cost.add_subcommand(
-      "allocators", "What ways to give out cache memory leave unused, for requests of given lengths");
-  command.footer(
+      "allocators", "What ways to give out cache memory leave unused, for requests of given lengths",
       "Examples:\n  kvsim cost allocators requests.csv --model opt-13b --machine a100-40-sxm --page 16\n");
   const auto options = std::make_shared<CostAllocatorsOptions>();
-  command
-      .add_option("FILE", options->requests,
-                  "csv with columns prompt and generated, in tokens, in order of arrival")
-      .required();
-  command.add_option("--model", options->model, "As of kvsim cost estimate").required().type_name("MODEL");
-  command.add_option("--machine", options->machine, "As of kvsim cost estimate")
-      .required()
-      .type_name("MACHINE");
-  command.add_option("--page", options->page, "Tokens per page").capture_default_str().type_name("N");
-  command
-      .add_option("--max-tokens", options->max_tokens,
-                  "What a static cache reserves per request (default: the model's context)")
-      .type_name("TOKENS");
+  command.add_required("FILE", options->requests, "",
+                       "csv with columns prompt and generated, in tokens, in order of arrival");
+  command.add_required("--model", options->model, "MODEL", "As of kvsim cost estimate");
+  command.add_required("--machine", options->machine, "MACHINE", "As of kvsim cost estimate");
+  command.add_option("--page", options->page, "N", "Tokens per page");
+  command.add_option("--max-tokens", options->max_tokens, "TOKENS",
+                     "What a static cache reserves per request (default: the model's context)");
   add_output_options(command, *options);
   command.callback([options] { run_cost_allocators(*options); });
 }

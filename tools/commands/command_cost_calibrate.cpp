@@ -17,11 +17,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kCostCalibrateExamples = R"(Examples:
-  kvsim cost calibrate long.h5 short.h5 -o mine.json
-  kvsim cost calibrate run.h5 --machine a100-80-sxm -o mine.json
-)";
-
 struct CostCalibrateOptions {
   std::vector<std::string> traces{};
   std::string machine{};  ///< whose datasheet, links and memory are taken; empty: nothing is known of it
@@ -156,22 +151,19 @@ void run_cost_calibrate(const CostCalibrateOptions& request) {
 }  // namespace
 
 void add_cost_calibrate(Command cost) {
-  Command command =
-      cost.add_subcommand("calibrate", "Fit a machine's ceilings to the times in traces recorded on it");
-  command.footer(kCostCalibrateExamples);
+  Command command = cost.add_subcommand(
+      "calibrate", "Fit a machine's ceilings to the times in traces recorded on it", R"(Examples:
+  kvsim cost calibrate long.h5 short.h5 -o mine.json
+  kvsim cost calibrate run.h5 --machine a100-80-sxm -o mine.json
+)");
   const auto options = std::make_shared<CostCalibrateOptions>();
-  command.add_option("TRACE", options->traces, "Traces recorded on the machine").required();
-  command
-      .add_option("--machine", options->machine,
-                  "Datasheet to start from: a name (kvsim cost machines) or a file")
-      .type_name("MACHINE");
-  const auto add = [](Option option) { option.group("Results"); };
-  add(command.add_option("-o,--output", options->output, "The machine file, as --machine takes it")
-          .type_name("FILE"));
-  add(command.add_flag("--overwrite", options->overwrite, "Replace an existing output file"));
-  add(command.add_option("--format", options->format, "What ceilings and errors are printed as")
-          .capture_default_str()
-          .type_name("table|csv|json|jsonl|md"));
+  command.add_required("TRACE", options->traces, "", "Traces recorded on the machine");
+  command.add_option("--machine", options->machine, "MACHINE",
+                     "Datasheet to start from: a name (kvsim cost machines) or a file");
+  command.add_option("-o,--output", options->output, "FILE", "The machine file, as --machine takes it");
+  command.add_flag("--overwrite", options->overwrite, "Replace an existing output file");
+  command.add_option("--format", options->format, "table|csv|json|jsonl|md",
+                     "What ceilings and errors are printed as");
   command.callback([options] { run_cost_calibrate(*options); });
 }
 

@@ -21,14 +21,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kCostEstimateExamples = R"(Examples:
-  kvsim cost estimate --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --policy full --policy snapkv --budget 10%
-  kvsim cost estimate --model config.json --machine h100-sxm --policy full --policy xkv --budget 2K \
-      --sweep prompt-tokens=4K..128K:x2 batch=1,8 -o costs.csv
-  kvsim cost estimate --trace run.h5 --machine t4 --policy full --policy xkv --budget 25%
-  kvsim cost estimate --model opt-30b --machine t4 --prompt-tokens 512 --batch 8 --offload weights=90% cache=100%
-)";
-
 struct CostEstimateOptions : CostOptions {
   std::string trace, sequence, cut = "prompt", plot;
   std::vector<std::string> sweep;
@@ -116,11 +108,9 @@ void run_traced(const CostEstimateOptions& options) {
   sim::Request request = request_of(study);
   const sim::TableFiles tables(sequence);
   request.tables = &tables;
-  Progress progress;
-  const sim::Outcome outcome = [&] {
-    const std::shared_ptr<void> shown = front_end().follow(progress, chosen.name, options.quiet);
+  const sim::Outcome outcome = followed(chosen.name, options.quiet, [&](Progress& progress) {
     return sim::replay(sequence, request, progress);
-  }();
+  });
   chosen.source->require_unchanged();
   analysis::Document document = cost_document(study);
   document.traces.push_back({chosen.name, chosen.source->content_sha256(), sequence.prompt_length(),
@@ -150,28 +140,23 @@ void refuse_said_twice(Command command, const CostEstimateOptions& options) {
 
 /// What is asked of it.
 void add_question_options(Command command, CostEstimateOptions& options) {
+  command.add_option("--trace", options.trace, "FILE",
+                     "Replay the policies on this run: what each lane held is what is priced, and prompt\n"
+                     "and generated tokens are the run's; the model is its own unless --model names one of\n"
+                     "the same shape");
   command
-      .add_option("--trace", options.trace,
-                  "Replay the policies on this run: what each lane held is what is priced, and prompt\n"
-                  "and generated tokens are the run's; the model is its own unless --model names one of\n"
-                  "the same shape")
-      .type_name("FILE");
-  command
-      .add_option("--sequence", options.sequence,
+      .add_option("--sequence", options.sequence, "N",
                   "Of a trace with several: which one, from 0 (default: the first)")
-      .needs("--trace")
-      .type_name("N");
-  command.add_option("--cut", options.cut, kCutHelp).capture_default_str().needs("--trace").type_name("CUT");
+      .needs("--trace");
+  command.add_option("--cut", options.cut, "CUT", kCutHelp).needs("--trace");
   command
-      .add_option("--sweep", options.sweep,
+      .add_option("--sweep", options.sweep, "AXIS=LIST",
                   "Every value with every other: prompt-tokens=8K,32K batch=1..64:x2 generate=64,256\n"
                   "budget=5%..50%:+5% (..:xF multiplies, ..:+S adds)")
-      .type_name("AXIS=LIST");
-  command
-      .add_option("--plot", options.plot,
-                  "Draw the figures that the rows allow into this folder, or the first of them as a\n"
-                  ".svg, .png or .pdf (kvsim plot draws any of them from csv)")
-      .type_name("DIR|FILE");
+      .takes_all_words();
+  command.add_option("--plot", options.plot, "DIR|FILE",
+                     "Draw the figures that the rows allow into this folder, or the first of them as a\n"
+                     ".svg, .png or .pdf (kvsim plot draws any of them from csv)");
 }
 
 void run_cost_estimate(Command command, const CostEstimateOptions& options) {
@@ -187,8 +172,14 @@ void run_cost_estimate(Command command, const CostEstimateOptions& options) {
 }  // namespace
 
 void add_cost_estimate(Command cost) {
-  Command command = cost.add_subcommand("estimate", "What policies take: bytes by class, seconds by class");
-  command.footer(kCostEstimateExamples);
+  Command command =
+      cost.add_subcommand("estimate", "What policies take: bytes by class, seconds by class", R"(Examples:
+  kvsim cost estimate --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --policy full --policy snapkv --budget 10%
+  kvsim cost estimate --model config.json --machine h100-sxm --policy full --policy xkv --budget 2K \
+      --sweep prompt-tokens=4K..128K:x2 batch=1,8 -o costs.csv
+  kvsim cost estimate --trace run.h5 --machine t4 --policy full --policy xkv --budget 25%
+  kvsim cost estimate --model opt-30b --machine t4 --prompt-tokens 512 --batch 8 --offload weights=90% cache=100%
+)");
   const auto options = std::make_shared<CostEstimateOptions>();
   add_question_options(command, *options);
   add_cost_options(command, *options);

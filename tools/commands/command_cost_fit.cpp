@@ -11,12 +11,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kCostFitExamples = R"(Examples:
-  kvsim cost fit --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --batch 8 --policy snapkv --policy kvcrush \
-      --memory 70GiB --ttft 40s --tpot 50ms
-  kvsim cost fit --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --policy snapkv --budget 4K
-)";
-
 struct CostFitOptions : CostOptions {
   LimitOptions limits;
 };
@@ -44,15 +38,17 @@ void run_cost_fit(const CostFitOptions& options) {
 }  // namespace
 
 void add_cost_fit(Command cost) {
-  Command command = cost.add_subcommand("fit", "The largest budget and batch within limits");
-  command.footer(kCostFitExamples);
+  Command command = cost.add_subcommand("fit", "The largest budget and batch within limits", R"(Examples:
+  kvsim cost fit --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --batch 8 --policy snapkv --policy kvcrush \
+      --memory 70GiB --ttft 40s --tpot 50ms
+  kvsim cost fit --model llama-3-8b --machine a100-80-sxm --prompt-tokens 32K --policy snapkv --budget 4K
+)");
   const auto options = std::make_shared<CostFitOptions>();
-  const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
-    command.add_option(name, value, help).type_name(type).group("Limits");
-  };
-  add("--memory", options->limits.memory, "Bytes on the device: 80GiB (default: the machine's)", "SIZE");
-  add("--ttft", options->limits.first_token, "Time to the first token: 2s", "TIME");
-  add("--tpot", options->limits.per_token, "Time per generated token: 50ms", "TIME");
+  const Command limits = command.in_group("Limits");
+  limits.add_option("--memory", options->limits.memory, "SIZE",
+                    "Bytes on the device: 80GiB (default: the machine's)");
+  limits.add_option("--ttft", options->limits.first_token, "TIME", "Time to the first token: 2s");
+  limits.add_option("--tpot", options->limits.per_token, "TIME", "Time per generated token: 50ms");
   add_cost_options(command, *options);
   command.callback([options] { run_cost_fit(*options); });
 }

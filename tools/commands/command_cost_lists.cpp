@@ -149,12 +149,12 @@ using Names = std::vector<std::string>;
 
 void add_list(Command cost, const char* name, const char* help, const char* type,
               analysis::Records (*records)(const Names&), void (*write)(std::ostream&, const Names&)) {
-  Command list = cost.add_subcommand(name, help);
   const std::string command = std::string("  kvsim cost ") + name;
-  list.footer("Examples:\n" + command + '\n' + command + " -o " + name + ".csv\n");
+  Command list =
+      cost.add_subcommand(name, help, "Examples:\n" + command + '\n' + command + " -o " + name + ".csv\n");
   const auto options = std::make_shared<OutputOptions>();
   const auto names = std::make_shared<Names>();
-  list.add_option(type, *names, "These only, names or files (default: all that are known)");
+  list.add_option(type, *names, "", "These only, names or files (default: all that are known)");
   add_output_options(list, *options);
   list.callback([=] {
     commit_costs(*options, false,

@@ -19,25 +19,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kDiffExamples = R"(Examples:
-  kvsim diff before.csv after.csv
-  kvsim diff rows.json rows.csv --tolerance 1e-9
-  kvsim diff study-a study-b --format jsonl
-  kvsim diff cpu.h5 hook.h5 --per layer
-
-Results: values differ when |a - b| > T * max(1, |a|, |b|); T is 0 unless told.
-
-Traces: tokens, positions and segments must agree; where tokens part, what comes before them is
-compared. A layer's q, k, v, attention rows, column sums and wo differ when |A - B| > T * max(|A|, |B|),
-norms over all they hold (Frobenius), or when the same of one row, a token of a head, exceeds R. T is by
-the coarser elements of the two, unless told: f32 1e-5; f16 0.0039 and bf16 0.031, eight units of
-rounding, of which layers add up: deep models may need more. R is 16 T. What one trace alone holds is
-noted, no difference; another order of rotated components (rope_layout) is noted and undone. Names,
-roles, flags, text, times and provenance are not compared.
-
-Exit code 5: there are differences.
-)";
-
 struct DiffOptions : OutputOptions {
   std::string a, b, per = "all";
   std::optional<double> tolerance, row_tolerance;
@@ -92,28 +73,38 @@ void run_diff(const DiffOptions& options) {
 }  // namespace
 
 void add_diff_command(Command app) {
-  Command command = app.add_subcommand("diff", "What two results, or two traces, say differently");
-  command.footer(kDiffExamples);
+  Command command =
+      app.add_subcommand("diff", "What two results, or two traces, say differently", R"(Examples:
+  kvsim diff before.csv after.csv
+  kvsim diff rows.json rows.csv --tolerance 1e-9
+  kvsim diff study-a study-b --format jsonl
+  kvsim diff cpu.h5 hook.h5 --per layer
+
+Results: values differ when |a - b| > T * max(1, |a|, |b|); T is 0 unless told.
+
+Traces: tokens, positions and segments must agree; where tokens part, what comes before them is
+compared. A layer's q, k, v, attention rows, column sums and wo differ when |A - B| > T * max(|A|, |B|),
+norms over all they hold (Frobenius), or when the same of one row, a token of a head, exceeds R. T is by
+the coarser elements of the two, unless told: f32 1e-5; f16 0.0039 and bf16 0.031, eight units of
+rounding, of which layers add up: deep models may need more. R is 16 T. What one trace alone holds is
+noted, no difference; another order of rotated components (rope_layout) is noted and undone. Names,
+roles, flags, text, times and provenance are not compared.
+
+Exit code 5: there are differences.
+)");
   const auto options = std::make_shared<DiffOptions>();
-  command.add_option("A", options->a, "Results (csv, json, jsonl or HDF5), the folder of a study, or a trace")
-      .required();
-  command.add_option("B", options->b, "What they are compared with").required();
-  command
-      .add_option("--tolerance", options->tolerance,
-                  "Results: absolute up to 1, relative above: what counts as the same (default: 0).\n"
-                  "Traces: relative error of a tensor (default: by its elements, see below)")
-      .check(between(0.0, 1.0))
-      .type_name("T");
-  command
-      .add_option("--row-tolerance", options->row_tolerance,
-                  "Traces: relative error of one row of a head (default: 16 T)")
-      .check(between(0.0, 2.0))
-      .type_name("R");
-  command
-      .add_option("--per", options->per,
-                  "Traces: a row per tensor, its worst layer (all), or per tensor and layer (layer)")
-      .check(one_of({"all", "layer"}))
-      .capture_default_str();
+  command.add_required("A", options->a, "",
+                       "Results (csv, json, jsonl or HDF5), the folder of a study, or a trace");
+  command.add_required("B", options->b, "", "What they are compared with");
+  command.add_option("--tolerance", options->tolerance, "T",
+                     "Results: absolute up to 1, relative above: what counts as the same (default: 0).\n"
+                     "Traces: relative error of a tensor (default: by its elements, see below)",
+                     between(0.0, 1.0));
+  command.add_option("--row-tolerance", options->row_tolerance, "R",
+                     "Traces: relative error of one row of a head (default: 16 T)", between(0.0, 2.0));
+  command.add_option("--per", options->per, "",
+                     "Traces: a row per tensor, its worst layer (all), or per tensor and layer (layer)",
+                     one_of({"all", "layer"}));
   add_output_options(command, *options);
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   command.callback([options] { run_diff(*options); });

@@ -29,12 +29,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kEvaluateExamples = R"(Examples:
-  kvsim evaluate --model DIR --workload needles.jsonl --policy snapkv --policy h2o --budget 10%,25%
-  kvsim evaluate --model DIR --workload needles.jsonl --policy all --budget 25% --cut question -o answers.csv
-  kvsim evaluate --model DIR --prompt question.txt --answer ' Paris' --policy keydiff --budget 50%
-)";
-
 struct EvaluateOptions : OutputOptions {
   std::string model, workload, fields, item, prompt, answer, trace, sequence, cut = "prompt", mode = "both",
                                                                               force = "answer";
@@ -300,139 +294,91 @@ void run_evaluate(EvaluateOptions& options) {
 }  // namespace
 
 void add_evaluate_command(Command app) {
-  Command command =
-      app.add_subcommand("evaluate", "Let the model answer through the compressed cache, policy by policy");
-  command.footer(kEvaluateExamples);
+  Command command = app.add_subcommand(
+      "evaluate", "Let the model answer through the compressed cache, policy by policy", R"(Examples:
+  kvsim evaluate --model DIR --workload needles.jsonl --policy snapkv --policy h2o --budget 10%,25%
+  kvsim evaluate --model DIR --workload needles.jsonl --policy all --budget 25% --cut question -o answers.csv
+  kvsim evaluate --model DIR --prompt question.txt --answer ' Paris' --policy keydiff --budget 50%
+)");
   const auto options = std::make_shared<EvaluateOptions>();
   analysis::EvaluationOptions& evaluation = options->evaluation;
-  command
-      .add_option("--model", options->model,
-                  "Folder with config.json, safetensors and a tokenizer, or a GGUF file")
-      .required()
-      .type_name("DIR");
-  command
-      .add_option("--workload", options->workload,
-                  "JSON Lines with prompts and answers, as kvsim workload or benchmarks write them")
-      .type_name("FILE");
-  command
-      .add_option("--fields", options->fields,
-                  "Other names of its fields, such as prompt=instruction,answers=gold")
-      .type_name("LIST");
-  command.add_option("--item", options->item, "Only this one of the workload").type_name("ID");
+  command.add_required("--model", options->model, "DIR",
+                       "Folder with config.json, safetensors and a tokenizer, or a GGUF file");
+  command.add_option("--workload", options->workload, "FILE",
+                     "JSON Lines with prompts and answers, as kvsim workload or benchmarks write them");
+  command.add_option("--fields", options->fields, "LIST",
+                     "Other names of its fields, such as prompt=instruction,answers=gold");
+  command.add_option("--item", options->item, "ID", "Only this one of the workload");
   command.add_flag("--chat", options->chat,
                    "Put prompts into the model's chat template, as kvsim capture does");
-  command.add_option("--prompt", options->prompt, "One prompt instead: UTF-8 text").type_name("FILE");
-  command.add_option("--answer", options->answer, "What its answer must begin with, with its leading space")
-      .type_name("TEXT");
-  command.add_option("--policy", options->policies, "As of kvsim replay; oracles need a recorded run")
-      .required()
-      .allow_extra_args(false)
-      .type_name("POLICY");
-  command.add_option("--budget", options->budgets, "As of kvsim replay: 128, 25%, 64MiB")
-      .required()
-      .allow_extra_args(false)
-      .type_name("LIST");
-  command
-      .add_option(
-          "--trace", options->trace,
-          "A recorded run of this model instead: its prompt and answer, turns of a chat, questions of\n"
-          "a tree")
-      .type_name("TRACE");
-  command.add_option("--sequence", options->sequence, kSequenceHelp).type_name("N");
-  command
-      .add_option("--cut", options->cut,
-                  "Where the prompt ends for policies; what follows is fed through the compressed cache:\n"
-                  "prompt (the question is known), question (it is not), or a number of tokens; a comma list")
-      .capture_default_str()
-      .type_name("LIST");
-  command
-      .add_option("--mode", options->mode,
-                  "teacher (all caches are fed the same tokens), greedy (each generates its own), both")
-      .type_name("both|teacher|greedy")
-      .capture_default_str();
-  command
-      .add_option(
-          "--force", options->force,
-          "Tokens of teacher mode: answer (the expected one, where there is one) or full (what the full\n"
-          "cache generates)")
-      .type_name("answer|full")
-      .capture_default_str();
-  command
-      .add_option(
-          "--turns", options->turns,
-          "Questions about one context (kinds turns, conversation): requests (they leave no trace for\n"
-          "each other), golden (each follows the earlier ones and their expected answers) or own (...\n"
-          "and what the cell answered itself)")
-      .type_name("requests|golden|own")
-      .capture_default_str();
-  command
-      .add_option(
-          "--prefill", options->prefill,
-          "dense (the prompt is processed once, with full attention) or chunked:N (through the cache,\n"
-          "which is cut after every N tokens)")
-      .type_name("dense|chunked:N")
-      .capture_default_str();
-  command.add_option("--profile", options->profile,
+  command.add_option("--prompt", options->prompt, "FILE", "One prompt instead: UTF-8 text");
+  command.add_option("--answer", options->answer, "TEXT",
+                     "What its answer must begin with, with its leading space");
+  command.add_required("--policy", options->policies, "POLICY",
+                       "As of kvsim replay; oracles need a recorded run");
+  command.add_required("--budget", options->budgets, "LIST", "As of kvsim replay: 128, 25%, 64MiB");
+  command.add_option(
+      "--trace", options->trace, "TRACE",
+      "A recorded run of this model instead: its prompt and answer, turns of a chat, questions of\n"
+      "a tree");
+  command.add_option("--sequence", options->sequence, "N", kSequenceHelp);
+  command.add_option(
+      "--cut", options->cut, "LIST",
+      "Where the prompt ends for policies; what follows is fed through the compressed cache:\n"
+      "prompt (the question is known), question (it is not), or a number of tokens; a comma list");
+  command.add_option("--mode", options->mode, "both|teacher|greedy",
+                     "teacher (all caches are fed the same tokens), greedy (each generates its own), both");
+  command.add_option(
+      "--force", options->force, "answer|full",
+      "Tokens of teacher mode: answer (the expected one, where there is one) or full (what the full\n"
+      "cache generates)");
+  command.add_option(
+      "--turns", options->turns, "requests|golden|own",
+      "Questions about one context (kinds turns, conversation): requests (they leave no trace for\n"
+      "each other), golden (each follows the earlier ones and their expected answers) or own (...\n"
+      "and what the cell answered itself)");
+  command.add_option(
+      "--prefill", options->prefill, "dense|chunked:N",
+      "dense (the prompt is processed once, with full attention) or chunked:N (through the cache,\n"
+      "which is cut after every N tokens)");
+  command.add_option("--profile", options->profile, "",
                      "dense: an allocation that measures the prompt does so in a pass of its own where the\n"
                      "cache is cut while the prompt arrives");
-  command
-      .add_option("--positions", options->positions,
-                  "Rotary positions of keys: text, cache-step (counted in the cache at every step, as\n"
-                  "StreamingLLM does) or cache-once (counted in the cache at the cut, as FINCH does)")
-      .type_name("text|cache-step|cache-once")
-      .capture_default_str();
+  command.add_option("--positions", options->positions, "text|cache-step|cache-once",
+                     "Rotary positions of keys: text, cache-step (counted in the cache at every step, as\n"
+                     "StreamingLLM does) or cache-once (counted in the cache at the cut, as FINCH does)");
   command.add_flag(
       "--losses", evaluation.losses,
       "Losses beside answers: what kvsim replay says of the full cache's run on the same tokens");
+  command.add_option(
+      "--max-new-tokens", options->max_new_tokens, "N",
+      "Tokens to generate (default: those of the longest expected answer, 32 more where it may\n"
+      "stand within a sentence, at least 8)",
+      token_count());
+  command.add_option("--elem", evaluation.elem, "auto|f32|bf16|f16", "Type of the cache");
   command
-      .add_option("--max-new-tokens", options->max_new_tokens,
-                  "Tokens to generate (default: those of the longest expected answer, 32 more where it may\n"
-                  "stand within a sentence, at least 8)")
-      .transform(token_count())
-      .type_name("N");
-  command.add_option("--elem", evaluation.elem, "Type of the cache")
-      .type_name("auto|f32|bf16|f16")
-      .capture_default_str();
-  command.add_option("--prefill-chunk", evaluation.prefill_chunk, "Prompt tokens per pass")
-      .transform(token_count())
-      .check(between(std::uint64_t{1}, std::uint64_t{1} << 31))
-      .capture_default_str()
-      .type_name("N");
-  command
-      .add_option("--least-full", options->least_full,
-                  "Share of a workload's questions that the full cache must answer: below, policies are\n"
-                  "listed as asked, not best first")
-      .check(between(0.0, 1.0))
-      .capture_default_str()
-      .type_name("SHARE");
-  command
-      .add_option("--answered", options->answered,
-                  "Answer prompts of each workload until the full cache has answered N of its questions,\n"
-                  "over which kept is a share; 0: answer all")
-      .check(whole_number())
-      .capture_default_str()
-      .type_name("N");
-  command.add_option("--seed", evaluation.seed, "Of random policies")
-      .check(whole_number())
-      .capture_default_str()
-      .type_name("N");
-  command
-      .add_option("--per", options->per,
-                  "A row per: answer, token of each answer (log p, KL, rank), or layer (drift of the state)")
-      .capture_default_str()
-      .type_name("answer|token|layer");
+      .add_option("--prefill-chunk", evaluation.prefill_chunk, "N", "Prompt tokens per pass", token_count())
+      .check(between(std::uint64_t{1}, std::uint64_t{1} << 31));
+  command.add_option("--least-full", options->least_full, "SHARE",
+                     "Share of a workload's questions that the full cache must answer: below, policies are\n"
+                     "listed as asked, not best first",
+                     between(0.0, 1.0));
+  command.add_option("--answered", options->answered, "N",
+                     "Answer prompts of each workload until the full cache has answered N of its questions,\n"
+                     "over which kept is a share; 0: answer all");
+  command.add_option("--seed", evaluation.seed, "N", "Of random policies");
+  command.add_option(
+      "--per", options->per, "answer|token|layer",
+      "A row per: answer, token of each answer (log p, KL, rank), or layer (drift of the state)");
   add_output_options(command, *options);
+  command.add_option("--decisions", options->decisions, "FILE",
+                     "Store which positions each lane held, and when, as HDF5 (one prompt at one cut)");
+  command.add_option("--threads", evaluation.threads, "N", "Never changes a result (default: all)",
+                     between(1U, 1024U));
   command
-      .add_option("--decisions", options->decisions,
-                  "Store which positions each lane held, and when, as HDF5 (one prompt at one cut)")
-      .type_name("FILE");
-  command.add_option("--threads", evaluation.threads, "Never changes a result (default: all)")
-      .check(between(1U, 1024U))
-      .type_name("N");
-  command
-      .add_option("--memory-limit", evaluation.memory_limit, "Refuse a prompt that needs more: 512MiB, 2GiB")
-      .transform(byte_count())
-      .type_name("SIZE");
+      .add_option("--memory-limit", evaluation.memory_limit, "SIZE",
+                  "Refuse a prompt that needs more: 512MiB, 2GiB", byte_count())
+      .default_str("");
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   group_options(command, "Prompts",
                 {"--workload", "--fields", "--item", "--answered", "--prompt", "--answer", "--chat",

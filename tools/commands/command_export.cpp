@@ -17,12 +17,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kExportExamples = R"(Examples:
-  kvsim export study -o study.h5
-  kvsim export study --table winners
-  kvsim export rows.csv -o rows.jsonl
-)";
-
 struct ExportOptions : OutputOptions {
   std::string results, table;
 };
@@ -60,14 +54,17 @@ void run_export(const ExportOptions& options) {
 }  // namespace
 
 void add_export_command(Command app) {
-  Command command = app.add_subcommand("export", "Write results that are there in another format");
-  command.footer(kExportExamples);
+  Command command =
+      app.add_subcommand("export", "Write results that are there in another format", R"(Examples:
+  kvsim export study -o study.h5
+  kvsim export study --table winners
+  kvsim export rows.csv -o rows.jsonl
+)");
   const auto options = std::make_shared<ExportOptions>();
-  command.add_option("RESULTS", options->results, "Folder of a study, or results as csv, json, jsonl or HDF5")
-      .required();
-  command
-      .add_option("--table", options->table, "Of a study: results, means, ranks, ... (default for h5: all)")
-      .type_name("NAME");
+  command.add_required("RESULTS", options->results, "",
+                       "Folder of a study, or results as csv, json, jsonl or HDF5");
+  command.add_option("--table", options->table, "NAME",
+                     "Of a study: results, means, ranks, ... (default for h5: all)");
   add_output_options(command, *options);
   command.callback([options] { run_export(*options); });
 }

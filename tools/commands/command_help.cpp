@@ -11,10 +11,10 @@
 namespace kvsim::tools {
 
 void add_help_command(Command app) {
-  const Command command = app.add_subcommand("help", "What a command does, and its options");
-  command.footer("Examples:\n  kvsim help replay\n  kvsim help cost estimate\n");
+  const Command command = app.add_subcommand("help", "What a command does, and its options",
+                                             "Examples:\n  kvsim help replay\n  kvsim help cost estimate\n");
   const auto names = std::make_shared<std::vector<std::string>>();
-  command.add_option("COMMAND", *names, "Command, and its subcommand (default: all of kvsim)");
+  command.add_option("COMMAND", *names, "", "Command, and its subcommand (default: all of kvsim)");
   command.callback([names, app] { front_end().results() << named_command(app, *names).help(); });
 }
 

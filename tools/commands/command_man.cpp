@@ -35,12 +35,12 @@ void write_all(Command root, const ManOptions& options) {
 }  // namespace
 
 void add_man_command(Command app) {
-  Command command = app.add_subcommand("man", "Print the manual page of a command");
-  command.footer("Examples:\n  kvsim man cost fit | man -l -\n  kvsim man --all ~/.local/share/man/man1\n");
+  Command command = app.add_subcommand(
+      "man", "Print the manual page of a command",
+      "Examples:\n  kvsim man cost fit | man -l -\n  kvsim man --all ~/.local/share/man/man1\n");
   const auto options = std::make_shared<ManOptions>();
-  command.add_option("COMMAND", options->names, "Command, and its subcommand (default: kvsim itself)");
-  command.add_option("--all", options->folder, "Write the pages of all commands into this folder")
-      .type_name("DIR");
+  command.add_option("COMMAND", options->names, "", "Command, and its subcommand (default: kvsim itself)");
+  command.add_option("--all", options->folder, "DIR", "Write the pages of all commands into this folder");
   command.add_flag("--overwrite", options->overwrite, "Replace existing pages");
   command.callback([options, app] {
     if (!options->folder.empty()) return write_all(app, *options);

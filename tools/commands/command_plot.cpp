@@ -92,30 +92,28 @@ void plot(const PlotOptions& options) {
 }  // namespace
 
 void add_plot_command(Command app) {
-  Command command = app.add_subcommand("plot", "Draw a figure of results");
-  command.footer(plot_footer());
+  Command command = app.add_subcommand("plot", "Draw a figure of results", plot_footer());
   const auto options = std::make_shared<PlotOptions>();
   analysis::FigureChoice& choice = options->choice;
-  command.add_option("FIGURE", options->figure, "What to show: see the figures").required();
-  command.add_option("FILE", options->files, "Results: see below").required();
-  command.add_option("--metric", choice.metric,
+  command.add_required("FIGURE", options->figure, "", "What to show: see the figures");
+  command.add_required("FILE", options->files, "", "Results: see below");
+  command.add_option("--metric", choice.metric, "",
                      "Column of the results (default: evidence_loss where "
                      "evidence is marked,\nelse attention_loss)");
-  command.add_option("--cut", choice.cut, "One of the results' cuts (default: the first)");
-  command.add_option("--budget", choice.budget, "One of the results' budgets (default: the middle one)");
-  command.add_option("--workload", choice.workload, "Traces of this kind of prompt only");
-  command.add_option("--trace", choice.trace, "This trace only, where a figure is of single rows");
-  command.add_option("--policy", choice.policies, "Show or name these: a comma list, or several times")
-      .allow_extra_args(false);
+  command.add_option("--cut", choice.cut, "", "One of the results' cuts (default: the first)");
+  command.add_option("--budget", choice.budget, "", "One of the results' budgets (default: the middle one)");
+  command.add_option("--workload", choice.workload, "", "Traces of this kind of prompt only");
+  command.add_option("--trace", choice.trace, "", "This trace only, where a figure is of single rows");
+  command.add_option("--policy", choice.policies, "", "Show or name these: a comma list, or several times");
   command.add_flag("--gap", choice.gap, "quality: how much worse than the best policy of each budget, alone");
-  Option layer = command.add_option("--layer", options->layer, "Layer of a timeline (default: 0)");
-  Option head = command.add_option("--head", options->head, "KV head of a timeline (default: 0)");
-  command.add_option("--theme", options->theme, "Colours").capture_default_str().type_name("light|dark");
-  command.add_option("--width", options->width, "In print: column (84 mm) | page (174 mm)")
-      .check(one_of({"column", "page"}));
-  command.add_option("--format", options->format,
+  Option layer = command.add_option("--layer", options->layer, "", "Layer of a timeline (default: 0)");
+  Option head = command.add_option("--head", options->head, "", "KV head of a timeline (default: 0)");
+  command.add_option("--theme", options->theme, "light|dark", "Colours");
+  command.add_option("--width", options->width, "", "In print: column (84 mm) | page (174 mm)",
+                     one_of({"column", "page"}));
+  command.add_option("--format", options->format, "",
                      "svg | png | pdf, gp (the gnuplot script) or csv (the numbers); default: as FILE ends");
-  command.add_option("-o,--output", options->output, "Default: standard output").type_name("FILE");
+  command.add_option("-o,--output", options->output, "FILE", "Default: standard output");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing output file");
   command.callback([options, layer, head] {
     if (!layer.empty()) options->choice.layer = options->layer;

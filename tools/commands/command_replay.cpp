@@ -28,13 +28,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kReplayExamples = R"(Examples:
-  kvsim replay run.h5 --policy all --budget 10%,25%,50%
-  kvsim replay run.h5 --policy snapkv --policy 'h2o+pyramid(beta=10)' --budget 128 --per layer
-  kvsim replay a.h5 b.h5 --policy xkv --policy full --budget 64KiB,128KiB -o rows.csv
-  kvsim replay item.h5 --policy snapkv --policy keydiff --budget 25% --cut prompt,question
-)";
-
 struct ReplayOptions : OutputOptions {
   std::vector<std::string> files, policies, budgets;
   std::string per = "all", decisions, machine, model, sequence, cut = "prompt";
@@ -181,16 +174,13 @@ std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies
   std::vector<analysis::Row> rows;
   for (std::size_t i = 0; i < studies.size(); ++i) {
     const ChosenSequence& study = studies[i];
-    Progress progress;
-    sim::Outcome outcome;
     sim::IdleParts idle;
-    {
-      const std::shared_ptr<void> shown = front_end().follow(progress, study.name, options.quiet);
+    sim::Outcome outcome = followed(study.name, options.quiet, [&](Progress& progress) {
       const sim::TableFiles tables(study.sequence);
       sim::Request with_files = request;
       with_files.tables = &tables;
-      outcome = sim::replay(study.sequence, with_files, progress, idle);
-    }
+      return sim::replay(study.sequence, with_files, progress, idle);
+    });
     for (std::size_t cell = 0; cell < idle.size() && !options.quiet; ++cell)
       for (const std::string& told : idle[cell])
         note(study.name + ": " + request.cells[cell].composition.name + " at " +
@@ -251,67 +241,46 @@ void run_replay(const ReplayOptions& options) {
 }  // namespace
 
 void add_replay_command(Command app) {
-  Command command = app.add_subcommand("replay", "Evaluate policies at budgets on recorded runs");
-  command.footer(kReplayExamples);
+  Command command = app.add_subcommand("replay", "Evaluate policies at budgets on recorded runs", R"(Examples:
+  kvsim replay run.h5 --policy all --budget 10%,25%,50%
+  kvsim replay run.h5 --policy snapkv --policy 'h2o+pyramid(beta=10)' --budget 128 --per layer
+  kvsim replay a.h5 b.h5 --policy xkv --policy full --budget 64KiB,128KiB -o rows.csv
+  kvsim replay item.h5 --policy snapkv --policy keydiff --budget 25% --cut prompt,question
+)");
   const auto options = std::make_shared<ReplayOptions>();
-  command.add_option("TRACE", options->files, "Traces; rows come in this order").required();
-  command
-      .add_option("--policy", options->policies,
-                  "eviction(param=value,...)+allocation(...), a preset, a pattern (h2o*), `all`\n"
-                  "or `oracles` (kvsim policy list); a comma list, or repeated for several")
-      .required()
-      .allow_extra_args(false)
-      .type_name("POLICY");
-  command
-      .add_option("--budget", options->budgets,
-                  "Comma list of tokens per lane (128), shares of the prompt (25%),\nbytes of the whole "
-                  "cache (64MiB)")
-      .required()
-      .allow_extra_args(false)
-      .type_name("LIST");
-  command.add_option("--cut", options->cut, std::string(kCutHelp) + "; a comma list for several")
-      .capture_default_str()
-      .type_name("CUT");
-  command
-      .add_option("--importance", options->importance,
-                  "How importance behind r, r oracle and isr is measured\n(default: " +
-                      sim::ImportanceRule{}.text + ")")
-      .type_name("NAME=VALUE,..");
-  command
-      .add_option("--peak", options->peak,
-                  "Which rows count for peak loss (default: " + sim::PeakRule{}.text + ")")
-      .type_name("NAME=VALUE,..");
-  command
-      .add_option("--machine", options->machine,
-                  "Add what serving it takes on this machine, bytes and seconds as modelled: a name\n"
-                  "(kvsim cost machines) or a file")
-      .type_name("MACHINE");
-  command.add_option("--model", options->model, "With --machine: the model, if traces do not hold its config")
-      .type_name("MODEL");
-  command.add_option("--sequence", options->sequence, kSequenceHelp).type_name("N|all");
-  command.add_option("--per", options->per, "A row per cell, layer, head or step")
-      .capture_default_str()
-      .type_name("all|layer|head|step");
+  command.add_required("TRACE", options->files, "", "Traces; rows come in this order");
+  command.add_required("--policy", options->policies, "POLICY",
+                       "eviction(param=value,...)+allocation(...), a preset, a pattern (h2o*), `all`\n"
+                       "or `oracles` (kvsim policy list); a comma list, or repeated for several");
+  command.add_required("--budget", options->budgets, "LIST",
+                       "Comma list of tokens per lane (128), shares of the prompt (25%),\nbytes of the whole "
+                       "cache (64MiB)");
+  command.add_option("--cut", options->cut, "CUT", std::string(kCutHelp) + "; a comma list for several");
+  command.add_option(
+      "--importance", options->importance, "NAME=VALUE,..",
+      "How importance behind r, r oracle and isr is measured\n(default: " + sim::ImportanceRule{}.text + ")");
+  command.add_option("--peak", options->peak, "NAME=VALUE,..",
+                     "Which rows count for peak loss (default: " + sim::PeakRule{}.text + ")");
+  command.add_option("--machine", options->machine, "MACHINE",
+                     "Add what serving it takes on this machine, bytes and seconds as modelled: a name\n"
+                     "(kvsim cost machines) or a file");
+  command.add_option("--model", options->model, "MODEL",
+                     "With --machine: the model, if traces do not hold its config");
+  command.add_option("--sequence", options->sequence, "N|all", kSequenceHelp);
+  command.add_option("--per", options->per, "all|layer|head|step", "A row per cell, layer, head or step");
   add_output_options(command, *options);
-  command
-      .add_option("--decisions", options->decisions,
-                  "Store which positions each lane held, and when, as HDF5 (one trace only)")
-      .type_name("FILE");
+  command.add_option("--decisions", options->decisions, "FILE",
+                     "Store which positions each lane held, and when, as HDF5 (one trace only)");
   command.add_flag("--bounds", options->bounds,
                    "Add the least attention loss over all schedules and all splits of each total\n"
                    "(attention_loss_bound, scope all): an oracle's work for every lane");
-  command.add_option("--threads", options->threads, "Never changes a result (default: all)")
-      .check(between(1U, 4096U))
-      .type_name("N");
-  command.add_option("--seed", options->seed, "Of random policies")
-      .check(whole_number())
-      .capture_default_str()
-      .type_name("N");
+  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)",
+                     between(1U, 4096U));
+  command.add_option("--seed", options->seed, "N", "Of random policies");
   command
-      .add_option("--memory-limit", options->memory_limit,
-                  "Refuse to start when more is needed: 512MiB, 2GiB, 2GB")
-      .transform(byte_count())
-      .type_name("SIZE");
+      .add_option("--memory-limit", options->memory_limit, "SIZE",
+                  "Refuse to start when more is needed: 512MiB, 2GiB, 2GB", byte_count())
+      .default_str("");
   command.add_flag("--quiet", options->quiet, "No description and progress on standard error");
   command.callback([options] { run_replay(*options); });
 }

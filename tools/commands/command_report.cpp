@@ -19,13 +19,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kReportExamples = R"(Examples:
-  kvsim report study --overwrite
-  kvsim report study -o report.html --title 'Seven policies on long prompts'
-  kvsim report study --figures pdf,png --overwrite
-  kvsim report study --view study/traces/needle-1000-s1-0.h5 --overwrite
-)";
-
 struct ReportOptions {
   std::string folder, output;
   std::vector<std::string> formats, views;
@@ -88,29 +81,26 @@ void run_report(ReportOptions& options) {
 }  // namespace
 
 void add_report_command(Command app) {
-  Command command = app.add_subcommand("report", "Write what a study found as one page of HTML");
-  command.footer(kReportExamples);
+  Command command = app.add_subcommand("report", "Write what a study found as one page of HTML", R"(Examples:
+  kvsim report study --overwrite
+  kvsim report study -o report.html --title 'Seven policies on long prompts'
+  kvsim report study --figures pdf,png --overwrite
+  kvsim report study --view study/traces/needle-1000-s1-0.h5 --overwrite
+)");
   const auto options = std::make_shared<ReportOptions>();
-  command.add_option("DIR", options->folder, "Folder that kvsim study wrote").required();
+  command.add_required("DIR", options->folder, "", "Folder that kvsim study wrote");
+  command.add_option("-o,--output", options->output, "FILE",
+                     "The page (default: report.html in the folder); - prints it");
   command
-      .add_option("-o,--output", options->output,
-                  "The page (default: report.html in the folder); - prints it")
-      .type_name("FILE");
-  command
-      .add_option("--figures", options->formats,
+      .add_option("--figures", options->formats, "LIST",
                   "Comma list of svg, png, pdf: what figures/ in the folder gets besides svg")
-      .delimiter(',')
-      .allow_extra_args(false)
-      .type_name("LIST");
+      .delimiter(',');
   command
-      .add_option("--view", options->views,
+      .add_option("--view", options->views, "TRACE",
                   "A trace of the study: also show its text under the best policies (kvsim view), as a page\n"
                   "of views/ in the folder, to which the report has a link")
-      .delimiter(',')
-      .allow_extra_args(false)
-      .type_name("TRACE");
-  command.add_option("--title", options->report.title, "Heading of the page (default: the study's)")
-      .type_name("TEXT");
+      .delimiter(',');
+  command.add_option("--title", options->report.title, "TEXT", "Heading of the page (default: the study's)");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing page");
   command.callback([options] { run_report(*options); });
 }

@@ -23,13 +23,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kStudyExamples = R"(Examples:
-  kvsim study needles.json -o needles
-  kvsim study needles.json -o needles --resume
-  mpirun -n 4 kvsim study needles.json -o needles
-  kvsim config reference
-)";
-
 struct StudyOptions {
   std::string file, folder, model;
   bool resume = false, overwrite = false, dry_run = false, print_config = false, quiet = false;
@@ -60,13 +53,10 @@ void print_estimate(const StudyOptions& options, const analysis::StudyPlan& plan
     front_end().results() << "time     nothing is left to run\n";
     return;
   }
-  Progress progress;
-  analysis::StudyEstimate estimate;
-  {
-    const std::shared_ptr<void> shown =
-        front_end().follow(progress, "measuring " + trace->name, options.quiet);
-    estimate = analysis::estimate_study(plan, *trace, options.threads, progress, note);
-  }
+  const analysis::StudyEstimate estimate =
+      followed("measuring " + trace->name, options.quiet, [&](Progress& progress) {
+        return analysis::estimate_study(plan, *trace, options.threads, progress, note);
+      });
   if (estimate.memory > 0)
     front_end().results() << "memory   about " << bytes_text(estimate.memory) << " for the longest trace, "
                           << size.longest << " tokens\n";
@@ -131,12 +121,9 @@ void run_whole_study(const StudyOptions& options, analysis::Ranks* ranks) {
   if (options.print_config) return print_config(options, plan);
   if (options.dry_run) return print_estimate(options, plan);
   plan.inputs = analysis::pinned_inputs(plan);
-  Progress progress;
-  analysis::StudyOutcome outcome;
-  {
-    const std::shared_ptr<void> shown = front_end().follow(progress, plan.config.name, options.quiet);
-    outcome = analysis::run_study(plan, run_options(options, ranks), progress, note);
-  }
+  const analysis::StudyOutcome outcome = followed(plan.config.name, options.quiet, [&](Progress& progress) {
+    return analysis::run_study(plan, run_options(options, ranks), progress, note);
+  });
   print_outcome(plan, outcome.results);
   fail_for_problems(plan, outcome);
 }
@@ -165,32 +152,30 @@ void study(const StudyOptions& options) {
 }  // namespace
 
 void add_study_command(Command app) {
-  Command command =
-      app.add_subcommand("study", "Evaluate policies on many traces, with statistics, tables and a report");
-  command.footer(kStudyExamples);
+  Command command = app.add_subcommand(
+      "study", "Evaluate policies on many traces, with statistics, tables and a report", R"(Examples:
+  kvsim study needles.json -o needles
+  kvsim study needles.json -o needles --resume
+  mpirun -n 4 kvsim study needles.json -o needles
+  kvsim config reference
+)");
   const auto options = std::make_shared<StudyOptions>();
-  command.add_option("STUDY.json", options->file, "What to study (kvsim config reference)").required();
-  command
-      .add_option("-o,--output", options->folder,
-                  "Folder for the results (default: the study's name, in this folder)")
-      .type_name("DIR");
-  command
-      .add_option("--model", options->model,
-                  "Capture and answer with this model instead of the study's capture.model")
-      .type_name("MODEL");
+  command.add_required("STUDY.json", options->file, "", "What to study (kvsim config reference)");
+  command.add_option("-o,--output", options->folder, "DIR",
+                     "Folder for the results (default: the study's name, in this folder)");
+  command.add_option("--model", options->model, "MODEL",
+                     "Capture and answer with this model instead of the study's capture.model");
   command.add_flag("--resume", options->resume, "Go on where a study in that folder was stopped");
   command.add_flag("--overwrite", options->overwrite, "Remove a study in that folder and start it anew");
   command.add_flag("--dry-run", options->dry_run,
                    "Say what would be done and about how long it would take; one trace is tried for that");
   command.add_flag("--print-config", options->print_config, "Show the study with every default and stop");
-  command.add_option("--threads", options->threads, "Never changes a result (default: all)")
-      .check(between(1U, 1024U))
-      .type_name("N");
+  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)",
+                     between(1U, 1024U));
   command
-      .add_option("--memory-limit", options->memory_limit,
-                  "Refuse a replay or closed loop that needs more: 512MiB, 2GiB, 2GB")
-      .transform(byte_count())
-      .type_name("SIZE");
+      .add_option("--memory-limit", options->memory_limit, "SIZE",
+                  "Refuse a replay or closed loop that needs more: 512MiB, 2GiB, 2GB", byte_count())
+      .default_str("");
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   command.callback([options] { study(*options); });
 }

@@ -25,42 +25,18 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kTraceExamples = R"(Examples:
-  kvsim trace info run.h5
-  kvsim trace show run.h5
-  kvsim trace check run.h5 other.h5
-  kvsim trace mark run.h5 --evidence "The code of the red safe is 4721." -o marked.h5
-)";
-
-constexpr const char* kInfoExamples = R"(Examples:
+void add_info(Command trace) {
+  Command info = trace.add_subcommand("info", "What a trace holds: model, tokens, tensors, times, provenance",
+                                      R"(Examples:
   kvsim trace info run.h5
   kvsim trace info run.h5 --format json
-)";
-
-constexpr const char* kCheckExamples = R"(Examples:
-  kvsim trace check run.h5
-  kvsim trace check traces/*.h5 && echo all sound
-)";
-
-constexpr const char* kGenerateExamples = R"(Examples:
-  kvsim trace generate -o synthetic.h5
-  kvsim trace generate --prompt-tokens 4K --decode 256 --head-dim 128 --kv-heads 8 --group 4 --elem bf16 -o big.h5
-  kvsim trace generate --sink 0 --heavy 6 --heavy-share 0.01 --seed 7 -o heavy.h5
-  kvsim trace generate --prompt-tokens 32K --layers 2 --needles 16 --drift 0 --stretch 4 --elem bf16 -o needles.h5
-)";
-
-void add_info(Command trace) {
-  Command info =
-      trace.add_subcommand("info", "What a trace holds: model, tokens, tensors, times, provenance");
-  info.footer(kInfoExamples);
+)");
   struct Options {
     std::string file, format = "table";
   };
   const auto options = std::make_shared<Options>();
-  info.add_option("TRACE", options->file, "Trace").required();
-  info.add_option("--format", options->format, "table or json")
-      .check(one_of({"table", "json"}))
-      .capture_default_str();
+  info.add_required("TRACE", options->file, "", "Trace");
+  info.add_option("--format", options->format, "", "table or json", one_of({"table", "json"}));
   info.callback([options] {
     require_trace(options->file);
     const std::unique_ptr<trace::Source> source = trace::open_trace(options->file);
@@ -91,12 +67,8 @@ void write_verdict(const std::string& file, const trace::CheckReport& report) {
 void check_files(const std::vector<std::string>& files, bool quiet) {
   std::size_t bad = 0;
   for (const std::string& file : files) {
-    Progress progress;
-    trace::CheckReport report;
-    {
-      const std::shared_ptr<void> shown = front_end().follow(progress, "checking " + file, quiet);
-      report = trace::check_trace(file, progress);
-    }
+    const trace::CheckReport report = followed(
+        "checking " + file, quiet, [&](Progress& progress) { return trace::check_trace(file, progress); });
     write_verdict(file, report);
     front_end().results().flush();
     bad += report.problems.empty() ? 0 : 1;
@@ -109,14 +81,17 @@ void check_files(const std::vector<std::string>& files, bool quiet) {
 void add_check(Command trace) {
   Command check = trace.add_subcommand(
       "check",
-      "Reads whole traces: structure, checksums, digests, finite numbers, attention rows that sum to 1");
-  check.footer(kCheckExamples);
+      "Reads whole traces: structure, checksums, digests, finite numbers, attention rows that sum to 1",
+      R"(Examples:
+  kvsim trace check run.h5
+  kvsim trace check traces/*.h5 && echo all sound
+)");
   struct Options {
     std::vector<std::string> files;
     bool quiet = false;
   };
   const auto options = std::make_shared<Options>();
-  check.add_option("TRACE", options->files, "Traces").required();
+  check.add_required("TRACE", options->files, "", "Traces");
   check.add_flag("-q,--quiet", options->quiet, "No progress");
   check.callback([options] { check_files(options->files, options->quiet); });
 }
@@ -156,19 +131,22 @@ void generate(GenerateOptions& options) {
 
 void add_generate(Command trace) {
   Command command = trace.add_subcommand(
-      "generate", "Writes a seeded synthetic trace with sinks, locality, heavy hitters, drift and needles");
-  command.footer(kGenerateExamples);
+      "generate", "Writes a seeded synthetic trace with sinks, locality, heavy hitters, drift and needles",
+      R"(Examples:
+  kvsim trace generate -o synthetic.h5
+  kvsim trace generate --prompt-tokens 4K --decode 256 --head-dim 128 --kv-heads 8 --group 4 --elem bf16 -o big.h5
+  kvsim trace generate --sink 0 --heavy 6 --heavy-share 0.01 --seed 7 -o heavy.h5
+  kvsim trace generate --prompt-tokens 32K --layers 2 --needles 16 --drift 0 --stretch 4 --elem bf16 -o needles.h5
+)");
   const auto options = std::make_shared<GenerateOptions>();
   trace::SyntheticOptions& o = options->synthetic;
   const auto number = [&](const char* name, auto& value, const char* help) {
-    Option option = command.add_option(name, value, help).capture_default_str();
-    if constexpr (std::is_integral_v<std::remove_reference_t<decltype(value)>>) option.check(whole_number());
-    return option;
+    command.add_option(name, value, "", help);
   };
-  command.add_option("-o,--output", options->output, "Trace to write").required();
+  command.add_required("-o,--output", options->output, "", "Trace to write");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
-  number("--prompt-tokens", o.prompt, "Prompt tokens").transform(token_count()).type_name("TOKENS");
-  number("--decode", o.decode, "Generated tokens").transform(token_count()).type_name("TOKENS");
+  command.add_option("--prompt-tokens", o.prompt, "TOKENS", "Prompt tokens", token_count());
+  command.add_option("--decode", o.decode, "TOKENS", "Generated tokens", token_count());
   number("--layers", o.layers, "Layers");
   number("--kv-heads", o.kv_heads, "KV heads per layer");
   number("--group", o.group, "Query heads per KV head");
@@ -195,18 +173,21 @@ void add_generate(Command trace) {
   group_options(command, "Attention",
                 {"--sink", "--sinks", "--locality", "--local-span", "--heavy", "--heavy-share", "--drift",
                  "--noise", "--stretch", "--needles", "--needle-tokens", "--needle"});
-  command.add_option("--elem", options->elem, "Stored elements: f32, f16 or bf16")
-      .check(one_of({"f32", "f16", "bf16"}))
-      .capture_default_str();
+  command.add_option("--elem", options->elem, "", "Stored elements: f32, f16 or bf16",
+                     one_of({"f32", "f16", "bf16"}));
   command.callback([options] { generate(*options); });
 }
 
 }  // namespace
 
 void add_trace_command(Command app) {
-  Command trace =
-      app.add_subcommand("trace", "Look into traces, check and mark them, generate synthetic ones");
-  trace.footer(kTraceExamples);
+  Command trace = app.add_subcommand(
+      "trace", "Look into traces, check and mark them, generate synthetic ones", R"(Examples:
+  kvsim trace info run.h5
+  kvsim trace show run.h5
+  kvsim trace check run.h5 other.h5
+  kvsim trace mark run.h5 --evidence "The code of the red safe is 4721." -o marked.h5
+)");
   trace.require_subcommand(1);
   add_info(trace);
   add_show(trace);

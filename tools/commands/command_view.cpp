@@ -19,12 +19,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kViewExamples = R"(Examples:
-  kvsim view run.h5 --policy keydiff,h2o,snapkv --budget 5%,10%,25%,50% -o view.html
-  kvsim view item.h5 --policy keydiff,tova --budget 10% --cut prompt,question -o view.html
-  kvsim view item.h5 --policy keydiff,tova --budget 10%,25% --model DIR --workload keys.jsonl -o view.html
-)";
-
 struct ViewOptions : ViewedRunOptions {
   std::string file, output, title, answers, model, workload;
   bool overwrite = false, quiet = false;
@@ -65,9 +59,10 @@ void add_closed_loop(const ViewOptions& options, ViewedRun& run) {
   evaluation.seed = options.seed;
   evaluation.threads = options.threads;
   if (evaluation.cells.empty()) return;
-  Progress progress;
-  const std::shared_ptr<void> shown = front_end().follow(progress, "answers", options.quiet);
-  const analysis::Records rows{analysis::columns_of(evaluation), model.answer(items, evaluation, progress)};
+  const analysis::Records rows{analysis::columns_of(evaluation),
+                               followed("answers", options.quiet, [&](Progress& progress) {
+                                 return model.answer(items, evaluation, progress);
+                               })};
   analysis::add_answers(rows, {items.front().id}, run.cells, options.model, run.view);
 }
 
@@ -88,28 +83,25 @@ void write_view(const ViewOptions& options) {
 
 void add_view_command(Command app) {
   Command command = app.add_subcommand(
-      "view", "Show the text of a run, and what each policy forgot of it, as one page of HTML");
-  command.footer(kViewExamples);
+      "view", "Show the text of a run, and what each policy forgot of it, as one page of HTML", R"(Examples:
+  kvsim view run.h5 --policy keydiff,h2o,snapkv --budget 5%,10%,25%,50% -o view.html
+  kvsim view item.h5 --policy keydiff,tova --budget 10% --cut prompt,question -o view.html
+  kvsim view item.h5 --policy keydiff,tova --budget 10%,25% --model DIR --workload keys.jsonl -o view.html
+)");
   const auto options = std::make_shared<ViewOptions>();
-  command.add_option("TRACE", options->file, "Trace").required();
+  command.add_required("TRACE", options->file, "", "Trace");
   add_viewed_run_options(command, *options);
   command.option("--policy").required();
   command.option("--budget").required();
-  command
-      .add_option("--model", options->model,
-                  "The run's own model, which answers through every cache, above its text;\n"
-                  "right is what was recorded")
-      .type_name("DIR");
-  command
-      .add_option("--workload", options->workload,
-                  "With --model: the prompts that the run is one of; right is what these expect")
-      .type_name("FILE");
-  command
-      .add_option("--answers", options->answers,
-                  "Answers of the run instead: rows of kvsim evaluate, or the folder of a study")
-      .type_name("FILE");
-  command.add_option("-o,--output", options->output, "The page; - prints it").required().type_name("FILE");
-  command.add_option("--title", options->title, "What the browser calls the page").type_name("TEXT");
+  command.add_option("--model", options->model, "DIR",
+                     "The run's own model, which answers through every cache, above its text;\n"
+                     "right is what was recorded");
+  command.add_option("--workload", options->workload, "FILE",
+                     "With --model: the prompts that the run is one of; right is what these expect");
+  command.add_option("--answers", options->answers, "FILE",
+                     "Answers of the run instead: rows of kvsim evaluate, or the folder of a study");
+  command.add_required("-o,--output", options->output, "FILE", "The page; - prints it");
+  command.add_option("--title", options->title, "TEXT", "What the browser calls the page");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing page");
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   command.callback([options] { write_view(*options); });

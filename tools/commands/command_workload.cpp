@@ -130,54 +130,31 @@ void run_workload_command(Command command, WorkloadOptions& options) {
 }  // namespace
 
 void add_workload_command(Command app) {
-  Command command = app.add_subcommand("workload", "Make prompts with answers, of a given length");
-  command.footer(workload_footer());
+  Command command =
+      app.add_subcommand("workload", "Make prompts with answers, of a given length", workload_footer());
   const auto options = std::make_shared<WorkloadOptions>();
   workload::WorkloadOptions& workload = options->workload;
-  command.add_option("KIND", options->kind, "What is to be done: see the kinds").required();
-  command
-      .add_option("--context", workload.context_tokens,
-                  "Tokens of each prompt, question included: never more, and less by a word at most")
-      .required()
-      .transform(token_count())
-      .type_name("TOKENS");
-  command.add_option("--count", workload.count, "Prompts")
-      .check(whole_number())
-      .type_name("M")
-      .capture_default_str();
-  command.add_option("--seed", workload.seed, "Same seed, same bytes")
-      .check(whole_number())
-      .type_name("S")
-      .capture_default_str();
-  command.add_option("--facts", workload.task.facts, "Facts to hide, values of a key, or questions to ask")
-      .check(whole_number())
-      .type_name("K")
-      .capture_default_str();
-  command.add_option("--hops", workload.task.hops, "Copies between a value and the variable asked for")
-      .check(whole_number())
-      .type_name("H")
-      .capture_default_str();
-  command
-      .add_option("--style", options->style,
-                  "Facts as pairs, << apple river >>, as sentences, The code of apple is river., or in\n"
-                  "RULER's words, One of the special magic numbers for apple is: 1234567.")
-      .capture_default_str()
-      .type_name("pairs|sentences|ruler");
-  command
-      .add_option("--examples", workload.task.examples,
-                  "Short tasks of the kind with their answers, before the prompt")
-      .check(whole_number())
-      .type_name("N")
-      .capture_default_str();
-  command.add_option("--text", options->text_file, "UTF-8 text for the contexts instead of the built-in one")
-      .type_name("FILE");
-  command.add_option("--tokenizer", options->tokenizer_dir, "Folder with the tokenizer that counts")
-      .type_name("DIR")
-      .capture_default_str();
+  command.add_required("KIND", options->kind, "", "What is to be done: see the kinds");
+  command.add_required("--context", workload.context_tokens, "TOKENS",
+                       "Tokens of each prompt, question included: never more, and less by a word at most",
+                       token_count());
+  command.add_option("--count", workload.count, "M", "Prompts");
+  command.add_option("--seed", workload.seed, "S", "Same seed, same bytes");
+  command.add_option("--facts", workload.task.facts, "K",
+                     "Facts to hide, values of a key, or questions to ask");
+  command.add_option("--hops", workload.task.hops, "H", "Copies between a value and the variable asked for");
+  command.add_option("--style", options->style, "pairs|sentences|ruler",
+                     "Facts as pairs, << apple river >>, as sentences, The code of apple is river., or in\n"
+                     "RULER's words, One of the special magic numbers for apple is: 1234567.");
+  command.add_option("--examples", workload.task.examples, "N",
+                     "Short tasks of the kind with their answers, before the prompt");
+  command.add_option("--text", options->text_file, "FILE",
+                     "UTF-8 text for the contexts instead of the built-in one");
+  command.add_option("--tokenizer", options->tokenizer_dir, "DIR", "Folder with the tokenizer that counts");
   command.add_flag("--chat", options->chat,
                    "Each prompt is the message of a user, in the chat template of --tokenizer");
-  command.add_option("-o,--output", options->output, "JSON Lines, a prompt each (default: standard output)")
-      .type_name("FILE");
+  command.add_option("-o,--output", options->output, "FILE",
+                     "JSON Lines, a prompt each (default: standard output)");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
   command.callback([command, options] { run_workload_command(command, *options); });
 }

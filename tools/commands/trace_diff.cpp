@@ -103,12 +103,9 @@ void add_tensors(const std::vector<TensorComparison>& tensors, bool each_layer, 
 
 TraceDiff diff_traces(const std::string& a, const std::string& b, const TraceDiffOptions& options) {
   const trace::FileTrace of_a(a, {}), of_b(b, {});
-  Progress progress;
-  trace::TraceComparison found;
-  {
-    const std::shared_ptr<void> shown = front_end().follow(progress, "comparing", options.quiet);
-    found = trace::compare_traces(of_a, of_b, options.comparison, progress);
-  }
+  const trace::TraceComparison found = followed("comparing", options.quiet, [&](Progress& progress) {
+    return trace::compare_traces(of_a, of_b, options.comparison, progress);
+  });
   of_a.require_unchanged();
   of_b.require_unchanged();
   TraceDiff out{{.analysis = "diff", .traces = {}, .records = {columns(), {}}}, found.same()};

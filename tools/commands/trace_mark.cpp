@@ -24,13 +24,6 @@ namespace {
 
 using workload::Role;
 
-constexpr const char* kTraceMarkExamples = R"x(Examples:
-  kvsim trace mark run.h5 --evidence "The code of the red safe is 4721." -o marked.h5
-  kvsim trace mark run.h5 --context 1:900 --question 900:931 --evidence 120:135,300 -o marked.h5
-  kvsim trace mark run.h5 --evidence text:4721 --occurrence 2 -o marked.h5
-  kvsim trace mark marked.h5 --clear evidence --evidence "blue safe" -o other.h5
-)x";
-
 constexpr std::array kRoles{Role::context, Role::question, Role::evidence};
 
 struct TraceMarkOptions {
@@ -89,27 +82,28 @@ void mark(const TraceMarkOptions& options) {
 void add_mark(Command trace) {
   Command command = trace.add_subcommand(
       "mark",
-      "Copies a trace and marks in the copy which of the prompt's tokens are evidence, context, question");
-  command.footer(kTraceMarkExamples);
+      "Copies a trace and marks in the copy which of the prompt's tokens are evidence, context, question",
+      R"x(Examples:
+  kvsim trace mark run.h5 --evidence "The code of the red safe is 4721." -o marked.h5
+  kvsim trace mark run.h5 --context 1:900 --question 900:931 --evidence 120:135,300 -o marked.h5
+  kvsim trace mark run.h5 --evidence text:4721 --occurrence 2 -o marked.h5
+  kvsim trace mark marked.h5 --clear evidence --evidence "blue safe" -o other.h5
+)x");
   const auto options = std::make_shared<TraceMarkOptions>();
-  command.add_option("TRACE", options->file, "Trace; it stays as it is").required();
-  command.add_option("-o,--output", options->output, "Trace to write").required();
+  command.add_required("TRACE", options->file, "", "Trace; it stays as it is");
+  command.add_required("-o,--output", options->output, "", "Trace to write");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
   const std::array help{
       "What is to be read: TEXT that the prompt holds, or token numbers such as 120:135,300\n"
       "(120 to 134, and 300); text that looks like numbers is written text:4721. Any number of times",
       "Instruction or question, said likewise", "Where the answer stands, said likewise"};
   for (std::size_t r = 0; r < kRoles.size(); ++r)
-    command.add_option("--" + std::string(role_name(kRoles[r])), options->said[r], help[r])
-        .allow_extra_args(false)
-        .type_name("TEXT|TOKENS");
-  command
-      .add_option("--occurrence", options->occurrence,
-                  "Which one is meant of TEXT that occurs several times, from 1, or all")
-      .type_name("N|all");
-  command.add_option("--clear", options->cleared, "Forgets these marks first: context, question or evidence")
-      .allow_extra_args(false)
-      .check(one_of({"context", "question", "evidence"}));
+    command.add_option("--" + std::string(role_name(kRoles[r])), options->said[r], "TEXT|TOKENS", help[r]);
+  command.add_option("--occurrence", options->occurrence, "N|all",
+                     "Which one is meant of TEXT that occurs several times, from 1, or all");
+  command.add_option("--clear", options->cleared, "",
+                     "Forgets these marks first: context, question or evidence",
+                     one_of({"context", "question", "evidence"}));
   command.callback([options] { mark(*options); });
 }
 

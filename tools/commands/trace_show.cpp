@@ -14,14 +14,6 @@
 namespace kvsim::tools {
 namespace {
 
-constexpr const char* kShowExamples = R"(Examples:
-  kvsim trace show run.h5
-  kvsim trace show item.h5 --policy keydiff,snapkv --budget 10% --cut question
-
-Evidence is marked [[so]], and what no lane holds when the first token behind the prompt is chosen ~~so~~.
-A terminal shows colours instead, darker where more lanes hold a token, unless NO_COLOR is set.
-)";
-
 /// How a token looks: at a terminal by the colours of its background, else by marks around it.
 struct Look {
   std::string colour{};  ///< of a token that is held; empty: none
@@ -151,10 +143,16 @@ void show(const TraceShowOptions& options) {
 void add_show(Command trace) {
   Command command = trace.add_subcommand(
       "show",
-      "Prints the text of a run with its evidence marked, and with --policy what each policy holds of it");
-  command.footer(kShowExamples);
+      "Prints the text of a run with its evidence marked, and with --policy what each policy holds of it",
+      R"(Examples:
+  kvsim trace show run.h5
+  kvsim trace show item.h5 --policy keydiff,snapkv --budget 10% --cut question
+
+Evidence is marked [[so]], and what no lane holds when the first token behind the prompt is chosen ~~so~~.
+A terminal shows colours instead, darker where more lanes hold a token, unless NO_COLOR is set.
+)");
   const auto options = std::make_shared<TraceShowOptions>();
-  command.add_option("TRACE", options->file, "Trace").required();
+  command.add_required("TRACE", options->file, "", "Trace");
   add_viewed_run_options(command, *options);
   command.add_flag("-q,--quiet", options->quiet, "No progress");
   command.callback([options] { show(*options); });

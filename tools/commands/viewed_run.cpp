@@ -15,31 +15,17 @@
 namespace kvsim::tools {
 
 void add_viewed_run_options(Command command, ViewedRunOptions& options) {
-  command
-      .add_option("--policy", options.policies,
-                  "What kvsim replay takes: a comma list, or repeated for several")
-      .allow_extra_args(false)
-      .type_name("POLICY");
-  command
-      .add_option("--budget", options.budgets,
-                  "Comma list of tokens per lane (128), shares of the prompt (25%),\nbytes of the whole "
-                  "cache (64MiB)")
-      .allow_extra_args(false)
-      .type_name("LIST");
-  command.add_option("--cut", options.cut, std::string(kCutHelp) + "; a comma list for several")
-      .capture_default_str()
-      .type_name("CUT");
-  command
-      .add_option("--sequence", options.sequence,
-                  "Of a trace with several: which one, from 0 (default: the first)")
-      .type_name("N");
-  command.add_option("--threads", options.threads, "Never changes a result (default: all)")
-      .check(between(1U, 4096U))
-      .type_name("N");
-  command.add_option("--seed", options.seed, "Of random policies")
-      .check(whole_number())
-      .capture_default_str()
-      .type_name("N");
+  command.add_option("--policy", options.policies, "POLICY",
+                     "What kvsim replay takes: a comma list, or repeated for several");
+  command.add_option("--budget", options.budgets, "LIST",
+                     "Comma list of tokens per lane (128), shares of the prompt (25%),\nbytes of the whole "
+                     "cache (64MiB)");
+  command.add_option("--cut", options.cut, "CUT", std::string(kCutHelp) + "; a comma list for several");
+  command.add_option("--sequence", options.sequence, "N",
+                     "Of a trace with several: which one, from 0 (default: the first)");
+  command.add_option("--threads", options.threads, "N", "Never changes a result (default: all)",
+                     between(1U, 4096U));
+  command.add_option("--seed", options.seed, "N", "Of random policies");
 }
 
 ViewedRun viewed_run(const std::string& file, const ViewedRunOptions& options, bool quiet) {
@@ -62,11 +48,9 @@ ViewedRun viewed_run(const std::string& file, const ViewedRunOptions& options, b
   for (const ChosenSequence& each : run.chosen) sequences.push_back(each.sequence);
   const sim::TableFiles tables(first.sequence);
   request.tables = &tables;
-  Progress progress;
-  {
-    const std::shared_ptr<void> shown = front_end().follow(progress, first.name, quiet);
-    run.view = analysis::cache_view(sequences, first.name, request, progress);
-  }
+  run.view = followed(first.name, quiet, [&](Progress& progress) {
+    return analysis::cache_view(sequences, first.name, request, progress);
+  });
   first.source->require_unchanged();
   run.cells = request.cells;
   const auto ran = [](const analysis::ViewedCell& cell) { return cell.skipped.empty(); };

@@ -6,9 +6,11 @@
 #include <sstream>
 
 #include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
 #include "tools/options/command_line_errors.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/printing/help_text.hpp"
 
 namespace kvsim::tools {
@@ -49,28 +51,16 @@ template Check between(unsigned, unsigned);
 template Check between(std::uint64_t, std::uint64_t);
 template Check between(double, double);
 
-const Option& Option::type_name(const std::string& name) const {
-  option_->type_name(name);
-  return *this;
-}
 const Option& Option::group(const std::string& name) const {
   option_->group(name);
   return *this;
 }
 const Option& Option::required() const {
-  option_->required();
+  option_->required()->default_str("");
   return *this;
 }
 const Option& Option::check(const Check& check) const {
   option_->check(validator(check));
-  return *this;
-}
-const Option& Option::transform(const Check& check) const {
-  option_->transform(validator(check));
-  return *this;
-}
-const Option& Option::capture_default_str() const {
-  option_->capture_default_str();
   return *this;
 }
 const Option& Option::default_str(const std::string& text) const {
@@ -97,8 +87,8 @@ const Option& Option::delimiter(char mark) const {
   option_->delimiter(mark);
   return *this;
 }
-const Option& Option::allow_extra_args(bool allow) const {
-  option_->allow_extra_args(allow);
+const Option& Option::takes_all_words() const {
+  option_->allow_extra_args();
   return *this;
 }
 bool Option::is_required() const {
@@ -108,38 +98,67 @@ bool Option::empty() const {
   return option_->empty();
 }
 
-Command Command::add_subcommand(const std::string& name, const std::string& help) const {
-  return Command(*app_->add_subcommand(name, help));
+Command Command::in_group(const std::string& name) const {
+  Command out(*this);
+  out.group_ = name;
+  return out;
+}
+
+Command Command::add_subcommand(const std::string& name, const std::string& help,
+                                const std::optional<std::string>& footer) const {
+  CLI::App* const made = app_->add_subcommand(name, help);
+  if (footer) made->footer(*footer);
+  return Command(*made);
 }
 
 template <class T>
-Option Command::add_option(const std::string& names, T& value, const std::string& help) const {
-  return Option(*app_->add_option(names, value, help));
+Option Command::add_option(const std::string& names, T& value, const std::string& type,
+                           const std::string& help, const Check& check) const {
+  constexpr bool kList = std::is_same_v<T, std::vector<std::string>>,
+                 kWhole = std::is_integral_v<T> || std::is_same_v<T, std::optional<std::uint64_t>>;
+  CLI::Option* const made = app_->add_option(names, value, help);
+  if (!type.empty()) made->type_name(type);
+  if (!group_.empty()) made->group(group_);
+  if (kList && names.starts_with('-')) made->allow_extra_args(false);
+  const bool told = help.find("(default") != std::string::npos;
+  if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>)
+    if (!told) made->capture_default_str();
+  if constexpr (kList)
+    if (!told && !value.empty()) made->default_str(joined(value, ","));
+  if (check.holds || kWhole) made->transform(validator(check.holds ? check : whole_number()));
+  return Option(*made);
 }
-template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::vector<std::string>&, const std::string&) const;
-template Option Command::add_option(const std::string&, double&, const std::string&) const;
-template Option Command::add_option(const std::string&, float&, const std::string&) const;
-template Option Command::add_option(const std::string&, int&, const std::string&) const;
-template Option Command::add_option(const std::string&, unsigned&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::uint64_t&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<std::string>&,
-                                    const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<std::uint64_t>&,
-                                    const std::string&) const;
+template Option Command::add_option(const std::string&, std::string&, const std::string&, const std::string&,
+                                    const Check&) const;
+template Option Command::add_option(const std::string&, std::vector<std::string>&, const std::string&,
+                                    const std::string&, const Check&) const;
+template Option Command::add_option(const std::string&, double&, const std::string&, const std::string&,
+                                    const Check&) const;
+template Option Command::add_option(const std::string&, float&, const std::string&, const std::string&,
+                                    const Check&) const;
+template Option Command::add_option(const std::string&, int&, const std::string&, const std::string&,
+                                    const Check&) const;
+template Option Command::add_option(const std::string&, unsigned&, const std::string&, const std::string&,
+                                    const Check&) const;
+template Option Command::add_option(const std::string&, std::uint64_t&, const std::string&,
+                                    const std::string&, const Check&) const;
+template Option Command::add_option(const std::string&, std::optional<std::string>&, const std::string&,
+                                    const std::string&, const Check&) const;
+template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&,
+                                    const std::string&, const Check&) const;
+template Option Command::add_option(const std::string&, std::optional<std::uint64_t>&, const std::string&,
+                                    const std::string&, const Check&) const;
 
 Option Command::add_flag(const std::string& names, bool& value, const std::string& help) const {
-  return Option(*app_->add_flag(names, value, help));
+  CLI::Option* const made = app_->add_flag(names, value, help);
+  if (!group_.empty()) made->group(group_);
+  return Option(*made);
 }
 Option Command::option(const std::string& name) const {
   return Option(*app_->get_option(name));
 }
 bool Command::has_option(const std::string& name) const {
   return app_->get_option_no_throw(name) != nullptr;
-}
-void Command::footer(const std::string& text) const {
-  app_->footer(text);
 }
 void Command::callback(std::function<void()> run) const {
   app_->callback(std::move(run));

@@ -4,6 +4,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,20 +33,17 @@ Check between(T low, T high);
 class Option {
  public:
   explicit Option(CLI::Option& option) : option_(&option) {}
-  const Option& type_name(const std::string& name) const;
   const Option& group(const std::string& name) const;
   const Option& required() const;
   const Option& check(const Check& check) const;
-  /// The value is what the check makes of the text.
-  const Option& transform(const Check& check) const;
-  const Option& capture_default_str() const;
   const Option& default_str(const std::string& text) const;
   const Option& needs(const Option& other) const;
   const Option& needs(const std::string& name) const;
   const Option& excludes(const Option& other) const;
   const Option& excludes(const std::string& name) const;
   const Option& delimiter(char mark) const;
-  const Option& allow_extra_args(bool allow) const;
+  /// It takes all words up to the next option.
+  const Option& takes_all_words() const;
   bool is_required() const;
   /// Whether the command line lacks it.
   bool empty() const;
@@ -58,16 +56,29 @@ class Option {
 class Command {
  public:
   explicit Command(CLI::App& app) : app_(&app) {}
-  Command add_subcommand(const std::string& name, const std::string& help) const;
+  /// The same command; what options are added through this copy stand in that group of the help.
+  Command in_group(const std::string& name) const;
+  /// At most four examples begin the footer; without one it is that of the command above.
+  Command add_subcommand(const std::string& name, const std::string& help,
+                         const std::optional<std::string>& footer = {}) const;
   /// T: text, numbers, lists and optionals of them, as command_tree.cpp names them. A name that does not
-  /// begin with a hyphen is the word's place on the line.
+  /// begin with a hyphen is the word's place on the line. The value is what `check` makes of the text;
+  /// without one, whole numbers are checked. `type` is what the help calls the value; empty: as T is called.
+  /// The help shows the default unless it says "(default: ...)" itself. An option of a list takes one word
+  /// each time.
   template <class T>
-  Option add_option(const std::string& names, T& value, const std::string& help) const;
+  Option add_option(const std::string& names, T& value, const std::string& type, const std::string& help,
+                    const Check& check = {}) const;
+  /// One that the command line must have.
+  template <class T>
+  Option add_required(const std::string& names, T& value, const std::string& type, const std::string& help,
+                      const Check& check = {}) const {
+    return add_option(names, value, type, help, check).required();
+  }
   Option add_flag(const std::string& names, bool& value, const std::string& help) const;
   /// One that is there.
   Option option(const std::string& name) const;
   bool has_option(const std::string& name) const;
-  void footer(const std::string& text) const;
   void callback(std::function<void()> run) const;
   /// As many as `n`, at least.
   void require_subcommand(int n) const;
@@ -83,6 +94,7 @@ class Command {
 
  private:
   CLI::App* app_;
+  std::string group_{};
 };
 
 /// The root of all commands.

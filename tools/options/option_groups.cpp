@@ -12,7 +12,7 @@ void group_shared_options(Command root) {
       root, "Results",
       {"--format", "--output", "--overwrite", "--decisions", "--plot", "--per", "--losses", "--bounds"});
   group_options(root, "Run", {"--threads", "--seed", "--memory-limit", "--quiet"});
-  for (const Command command : root.subcommands()) group_shared_options(command);
+  for (const Command& command : root.subcommands()) group_shared_options(command);
 }
 
 void require_names_of_outputs(Command root) {
@@ -20,7 +20,7 @@ void require_names_of_outputs(Command root) {
     if (root.has_option(name))
       root.option(name).check(
           {[](std::string& text) { return std::string(text.empty() ? "is empty; name a file" : ""); }});
-  for (const Command command : root.subcommands()) require_names_of_outputs(command);
+  for (const Command& command : root.subcommands()) require_names_of_outputs(command);
 }
 
 }  // namespace kvsim::tools

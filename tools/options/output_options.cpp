@@ -36,27 +36,21 @@ bool is_among(const std::string& ending, std::string_view endings) {
 
 void add_table_options(Command command) {
   analysis::TableLook& look = analysis::table_look();
-  command
-      .add_flag("--wide", look.wide,
-                "All columns of a table; else those that fit a terminal, or COLUMNS where that is set")
-      .group("Results");
-  command
-      .add_option("--columns", look.columns, "Only these columns of a table, by their headings: peak_loss,r")
-      .delimiter(',')
-      .allow_extra_args(false)
-      .type_name("LIST")
-      .group("Results");
+  const Command results = command.in_group("Results");
+  results.add_flag("--wide", look.wide,
+                   "All columns of a table; else those that fit a terminal, or COLUMNS where that is set");
+  results
+      .add_option("--columns", look.columns, "LIST",
+                  "Only these columns of a table, by their headings: peak_loss,r")
+      .delimiter(',');
 }
 
 void add_output_options(Command command, OutputOptions& options) {
-  const auto add = [&](Option option) { option.group("Results"); };
-  add(command.add_option("--format", options.format, "Written as (default: as FILE ends, else a table)")
-          .type_name("table|csv|json|jsonl|md|h5"));
-  add(command
-          .add_option("-o,--output", options.output,
-                      "Results go to this file instead of standard output: .csv, .json, .jsonl, .md, .h5")
-          .type_name("FILE"));
-  add(command.add_flag("--overwrite", options.overwrite, "Replace an existing output file"));
+  command.add_option("--format", options.format, "table|csv|json|jsonl|md|h5",
+                     "Written as (default: as FILE ends, else a table)");
+  command.add_option("-o,--output", options.output, "FILE",
+                     "Results go to this file instead of standard output: .csv, .json, .jsonl, .md, .h5");
+  command.add_flag("--overwrite", options.overwrite, "Replace an existing output file");
   add_table_options(command);
 }
 

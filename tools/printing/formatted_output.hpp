@@ -5,6 +5,7 @@
 
 #include "analysis/results/document.hpp"
 #include "analysis/results/hdf5_export.hpp"
+#include "tools/options/output_options.hpp"
 #include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
@@ -13,6 +14,8 @@ class FormattedOutput {
  public:
   /// As ResultOutput; h5 is no text and needs a PATH, else Error(usage).
   FormattedOutput(analysis::Format format, const std::string& path, bool overwrite);
+  explicit FormattedOutput(const OutputOptions& options)
+      : FormattedOutput(chosen_format(options), options.output, options.overwrite) {}
 
   /// Call once, last.
   void commit(const analysis::Document& document);

@@ -45,6 +45,14 @@ class FrontEnd {
 /// The one of this thread: the terminal, or what a UseFrontEnd has set.
 FrontEnd& front_end();
 
+/// What `work` makes of a Progress that the front end follows meanwhile.
+template <class Work>
+auto followed(const std::string& label, bool quiet, const Work& work) {
+  Progress progress;
+  const std::shared_ptr<void> shown = front_end().follow(progress, label, quiet);
+  return work(progress);
+}
+
 /// Commands that run in this thread speak to another front end while it exists.
 class UseFrontEnd {
  public:

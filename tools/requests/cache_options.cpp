@@ -7,28 +7,31 @@
 namespace kvsim::tools {
 
 void add_cache_options(Command command, CacheOptions& options) {
-  const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
-    return command.add_option(name, value, help).type_name(type);
-  };
-  Option model =
-      add("--model", options.model,
-          "Whose keys and values are cached: capacities can be bytes then (kvsim cost models)", "MODEL");
-  add("--machine", options.machine,
-      "On which prompts are computed: seconds and operations that hits save (kvsim cost machines)", "MACHINE")
+  Option model = command.add_option(
+      "--model", options.model, "MODEL",
+      "Whose keys and values are cached: capacities can be bytes then (kvsim cost models)");
+  command
+      .add_option(
+          "--machine", options.machine, "MACHINE",
+          "On which prompts are computed: seconds and operations that hits save (kvsim cost machines)")
       .needs(model);
   Option stored =
-      add("--stored", options.stored,
-          "How cached prompts are kept: a policy as of kvsim cost estimate, like 'full+kivi(bits=2)'\n"
-          "or keydiff (default: every token as --kv says)",
-          "POLICY")
+      command
+          .add_option(
+              "--stored", options.stored, "POLICY",
+              "How cached prompts are kept: a policy as of kvsim cost estimate, like 'full+kivi(bits=2)'\n"
+              "or keydiff (default: every token as --kv says)")
           .needs(model);
-  add("--budget", options.budget, "What that policy keeps of a prompt: 25%, or tokens per lane", "BUDGET")
+  command
+      .add_option("--budget", options.budget, "BUDGET",
+                  "What that policy keeps of a prompt: 25%, or tokens per lane")
       .needs(stored);
-  add("--kv", options.serving.kv, "Keys and values that are stored as they come", "fp16|bf16|fp32")
-      .capture_default_str()
+  command
+      .add_option("--kv", options.serving.kv, "fp16|bf16|fp32",
+                  "Keys and values that are stored as they come")
       .needs(model);
-  add("--tensor-parallel", options.serving.tensor_parallel, "Devices that share every layer", "N")
-      .capture_default_str()
+  command
+      .add_option("--tensor-parallel", options.serving.tensor_parallel, "N", "Devices that share every layer")
       .needs(model);
 }
 

@@ -66,22 +66,18 @@ void run_cost_break_even(const CostBreakEvenOptions& options) {
 
 void add_cost_break_even(Command cost) {
   Command command = cost.add_subcommand(
-      "break-even", "From which depth on loading a prefix from host memory or an SSD beats computing it");
-  command.footer(R"(Examples:
+      "break-even", "From which depth on loading a prefix from host memory or an SSD beats computing it",
+      R"(Examples:
   kvsim cost break-even --model llama-3.1-8b --machine a100-80-sxm,h100-sxm --depth 1K..128K:x2
   kvsim cost break-even --model llama-3.1-70b --machine h100-sxm --tensor-parallel 4 --host-kv fp16 --ssd-kv fp8 --ssd-link 7GB/s,100us
 )");
   const auto options = std::make_shared<CostBreakEvenOptions>();
-  const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
-    return command.add_option(name, value, help).type_name(type);
-  };
-  add("--model", options->models, "Comma list, as of kvsim cost estimate", "LIST").required();
-  add("--machine", options->machines, "Comma list, as of kvsim cost estimate", "LIST").required();
-  add("--depth", options->depths, "Comma list of the prefix's lengths, or ranges", "TOKENS")
-      .capture_default_str();
-  add("--block", options->block, "Tokens that are stored together", "TOKENS").capture_default_str();
-  add("--suffix", options->suffix, "Tokens behind the prefix, which are computed in any case", "TOKENS")
-      .capture_default_str();
+  command.add_required("--model", options->models, "LIST", "Comma list, as of kvsim cost estimate");
+  command.add_required("--machine", options->machines, "LIST", "Comma list, as of kvsim cost estimate");
+  command.add_option("--depth", options->depths, "TOKENS", "Comma list of the prefix's lengths, or ranges");
+  command.add_option("--block", options->block, "TOKENS", "Tokens that are stored together");
+  command.add_option("--suffix", options->suffix, "TOKENS",
+                     "Tokens behind the prefix, which are computed in any case");
   add_tier_options(command, options->tiers);
   add_output_options(command, *options);
   command.callback([options] { run_cost_break_even(*options); });

@@ -27,8 +27,8 @@ Formats:
 
 void add_requests_command(Command app) {
   Command command = app.add_subcommand(
-      "requests", "Look into traces of requests to serving systems, generate, replay, batch and serve them");
-  command.footer(requests_footer());
+      "requests", "Look into traces of requests to serving systems, generate, replay, batch and serve them",
+      requests_footer());
   command.require_subcommand(1);
   add_requests_info(command);
   add_requests_check(command);

@@ -55,17 +55,15 @@ analysis::BatchGrid grid_of(const RequestsBatchOptions& options) {
 }
 
 void run_requests_batch(const RequestsBatchOptions& options) {
-  FormattedOutput output(chosen_format(options), options.output, options.overwrite);
+  FormattedOutput output(options);
   analysis::BatchGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
   if (options.method.empty()) grid.methods = possible_methods(trace);
-  std::vector<analysis::BatchRow> rows;
-  {
-    Progress progress;
-    const std::shared_ptr<void> shown = front_end().follow(progress, "batching", options.quiet);
-    rows = batch_rows(trace, grid, &progress);
+  const auto rows = followed("batching", options.quiet, [&](Progress& progress) {
+    auto made = batch_rows(trace, grid, &progress);
     progress.check();
-  }
+    return made;
+  });
   analysis::Document document{.analysis = "requests batch", .traces = {}, .records = {}};
   document.settings = {{"model", grid.served.model.name},
                        {"machine", grid.served.machine.name},
@@ -81,9 +79,8 @@ void run_requests_batch(const RequestsBatchOptions& options) {
 
 void add_requests_batch(Command requests) {
   Command command = requests.add_subcommand(
-      "batch",
-      "Batch a trace that is known in advance: padding, packing, groups of one prefix, shared reads");
-  command.footer(R"(Examples:
+      "batch", "Batch a trace that is known in advance: padding, packing, groups of one prefix, shared reads",
+      R"(Examples:
   kvsim requests batch traces/sample/requests/mooncake_conversation.jsonl.gz --model llama-3.1-8b --machine h100-sxm
   kvsim requests batch mine.jsonl --model llama-3.1-8b --machine a100-80-sxm --batch 16,64,256 --method padded,packed --format csv
 
@@ -97,24 +94,18 @@ Methods:
 Shared reads: steps read blocks that sequences have in common once for all of them (Hydragen).
 )");
   const auto options = std::make_shared<RequestsBatchOptions>();
-  command.add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input").required();
+  command.add_required("FILE", options->file, "", "Trace of requests, gzip or not; -: standard input");
   add_served_options(command, options->served);
-  command
-      .add_option("--method", options->method,
-                  "Comma list: padded, sorted, packed, unpadded, cached, grouped (default: all that the\n"
-                  "trace tells enough for)")
-      .type_name("LIST");
-  command.add_option("--batch", options->batch, "Comma list: requests of a batch, at most")
-      .capture_default_str()
-      .type_name("LIST");
-  command
-      .add_option("--memory", options->memory,
-                  "Bytes for keys and values on each device, which no batch exceeds (default: 90% of its\n"
-                  "memory without weights, activations and what the runtime takes)")
-      .type_name("BYTES");
+  command.add_option("--method", options->method, "LIST",
+                     "Comma list: padded, sorted, packed, unpadded, cached, grouped (default: all that the\n"
+                     "trace tells enough for)");
+  command.add_option("--batch", options->batch, "LIST", "Comma list: requests of a batch, at most");
+  command.add_option("--memory", options->memory, "BYTES",
+                     "Bytes for keys and values on each device, which no batch exceeds (default: 90% of its\n"
+                     "memory without weights, activations and what the runtime takes)");
   add_request_options(command, options->reading);
   add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
+  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
   command.callback([options] { run_requests_batch(*options); });
 }

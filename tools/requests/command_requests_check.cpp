@@ -40,14 +40,11 @@ void write_verdict(std::ostream& out, const std::string& file, const requests::R
 void run_requests_check(const RequestsCheckOptions& options) {
   std::size_t bad = 0;
   for (const std::string& file : options.files) {
-    Progress progress;
     requests::ReadOptions reading = read_options(options.reading);
-    reading.progress = &progress;
-    requests::RequestCheck check;
-    {
-      const std::shared_ptr<void> shown = front_end().follow(progress, "checking " + file, options.quiet);
-      check = requests::check_requests(file, reading, options.most);
-    }
+    const requests::RequestCheck check = followed("checking " + file, options.quiet, [&](Progress& progress) {
+      reading.progress = &progress;
+      return requests::check_requests(file, reading, options.most);
+    });
     write_verdict(front_end().results(), file, check);
     front_end().results().flush();
     bad += check.bad_lines > 0 ? 1 : 0;
@@ -61,18 +58,15 @@ void run_requests_check(const RequestsCheckOptions& options) {
 
 void add_requests_check(Command requests) {
   Command command = requests.add_subcommand(
-      "check", "Reads whole traces: times, lengths, numbers of blocks, parents, what stands before an id");
-  command.footer(R"(Examples:
+      "check", "Reads whole traces: times, lengths, numbers of blocks, parents, what stands before an id",
+      R"(Examples:
   kvsim requests check mine.jsonl
   kvsim requests check *.jsonl.gz && echo all sound
 )");
   const auto options = std::make_shared<RequestsCheckOptions>();
-  command.add_option("FILE", options->files, "Traces of requests, gzip or not").required();
+  command.add_required("FILE", options->files, "", "Traces of requests, gzip or not");
   add_request_options(command, options->reading);
-  command.add_option("--most", options->most, "Bad lines to list of each trace")
-      .check(whole_number())
-      .capture_default_str()
-      .type_name("N");
+  command.add_option("--most", options->most, "N", "Bad lines to list of each trace");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
   command.callback([options] { run_requests_check(*options); });
 }

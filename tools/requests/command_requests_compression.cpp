@@ -66,18 +66,16 @@ analysis::CompressionGrid grid_of(const RequestsCompressionOptions& options) {
 }
 
 void run_requests_compression(const RequestsCompressionOptions& options) {
-  FormattedOutput output(chosen_format(options), options.output, options.overwrite);
+  FormattedOutput output(options);
   const analysis::CompressionGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
   require_blocks(trace, options.file,
                  "Nothing in it could be used again: kvsim requests serve has its queues.");
-  std::vector<analysis::CompressionRow> rows;
-  {
-    Progress progress;
-    const std::shared_ptr<void> shown = front_end().follow(progress, "serving", options.quiet);
-    rows = compression_rows(trace, grid, &progress);
+  const auto rows = followed("serving", options.quiet, [&](Progress& progress) {
+    auto made = compression_rows(trace, grid, &progress);
     progress.check();
-  }
+    return made;
+  });
   analysis::Document document{.analysis = "requests compression", .traces = {}, .records = {}};
   document.settings = {{"model", grid.serving.served.model.name},
                        {"machine", grid.serving.served.machine.name},
@@ -95,50 +93,37 @@ void run_requests_compression(const RequestsCompressionOptions& options) {
 
 void add_requests_compression(Command requests) {
   Command command = requests.add_subcommand(
-      "compression",
-      "Compress, share prefixes, or both: one traffic on equal memory, and what still answers");
-  command.footer(R"(Examples:
+      "compression", "Compress, share prefixes, or both: one traffic on equal memory, and what still answers",
+      R"(Examples:
   kvsim requests compression traces/sample/requests/mooncake_conversation.jsonl.gz --limit 2000 --model llama-3.1-8b --machine h100-sxm --rate 0.5 --policy snapkv --policy keydiff --policy 'full+kivi(bits=2)' --budget 25%
   kvsim requests compression mine.jsonl --model llama-3.1-8b --machine h100-sxm --memory 16GiB,48GiB --policy snapkv --budget 25% --answers answers.csv -o page.md
 )");
   const auto options = std::make_shared<RequestsCompressionOptions>();
-  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    return command.add_option(name, value, help).type_name(type);
-  };
-  add("FILE", options->file, "Trace of requests, gzip or not; -: standard input", "").required();
+  command.add_required("FILE", options->file, "", "Trace of requests, gzip or not; -: standard input");
   add_served_options(command, options->served);
-  add("--memory", options->memory,
-      "Comma list of bytes for keys and values on each device (default: 90% of its memory\n"
-      "without weights, activations and what the runtime takes)",
-      "LIST");
-  add("--policy", options->policies, "That compresses, as of kvsim cost estimate", "POLICY")
-      .required()
-      .allow_extra_args(false);
-  add("--budget", options->budgets, "Comma list of what a policy keeps of a prompt: 25%, 2K tokens per lane",
-      "LIST")
-      .allow_extra_args(false);
-  add("--answers", options->answers,
+  command.add_option("--memory", options->memory, "LIST",
+                     "Comma list of bytes for keys and values on each device (default: 90% of its memory\n"
+                     "without weights, activations and what the runtime takes)");
+  command.add_required("--policy", options->policies, "POLICY", "That compresses, as of kvsim cost estimate");
+  command.add_option("--budget", options->budgets, "LIST",
+                     "Comma list of what a policy keeps of a prompt: 25%, 2K tokens per lane");
+  command.add_option(
+      "--answers", options->answers, "FILE",
       "Rows of kvsim evaluate with the same policies and budgets, at cuts prompt and question:\nwho still "
-      "answers",
-      "FILE");
-  add("--least-full", options->least_full,
+      "answers");
+  command.add_option(
+      "--least-full", options->least_full, "SHARE",
       "Share of a workload's questions that the full cache must answer, or the workload does\nnot count",
-      "SHARE")
-      .capture_default_str()
-      .check(between(0.0, 1.0));
-  add("--rate", options->rate, "Comma list: so many times as fast as the trace", "LIST")
-      .capture_default_str();
-  add("--max-sequences", options->max_sequences, "That run at a time", "N")
-      .capture_default_str()
-      .check(whole_number());
-  add("--step-tokens", options->step_tokens, "That a step computes, at most", "TOKENS")
-      .capture_default_str()
-      .transform(token_count());
-  add("--ttft", options->limits.first_token, "Limit of a good request, like 2s", "TIME");
-  add("--tpot", options->limits.per_token, "Limit of a good request, like 50ms", "TIME");
+      between(0.0, 1.0));
+  command.add_option("--rate", options->rate, "LIST", "Comma list: so many times as fast as the trace");
+  command.add_option("--max-sequences", options->max_sequences, "N", "That run at a time");
+  command.add_option("--step-tokens", options->step_tokens, "TOKENS", "That a step computes, at most",
+                     token_count());
+  command.add_option("--ttft", options->limits.first_token, "TIME", "Limit of a good request, like 2s");
+  command.add_option("--tpot", options->limits.per_token, "TIME", "Limit of a good request, like 50ms");
   add_request_options(command, options->reading);
   add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
+  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
   command.callback([options] { run_requests_compression(*options); });
 }

@@ -33,20 +33,18 @@ void run_requests_convert(const RequestsConvertOptions& options) {
 }  // namespace
 
 void add_requests_convert(Command requests) {
-  Command command = requests.add_subcommand("convert", "Write a trace in a format that other tools read");
-  command.footer(R"(Examples:
+  Command command =
+      requests.add_subcommand("convert", "Write a trace in a format that other tools read", R"(Examples:
   kvsim requests convert lookup_hashes_0.jsonl -o mine.jsonl.gz
   kvsim requests convert sessions.jsonl --to bailian --block-tokens 16 -o turns.jsonl
   kvsim requests convert mixed.jsonl --sort -o sorted.jsonl
 )");
   const auto options = std::make_shared<RequestsConvertOptions>();
-  command.add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input").required();
+  command.add_required("FILE", options->file, "", "Trace of requests, gzip or not; -: standard input");
   add_request_options(command, options->reading);
   add_written_format(command, options->to);
   command.add_flag("--sort", options->sort, "Put requests into the order of their times");
-  command.add_option("-o,--output", options->output, "The file, gzip if its name ends with .gz")
-      .required()
-      .type_name("FILE");
+  command.add_required("-o,--output", options->output, "FILE", "The file, gzip if its name ends with .gz");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
   command.add_flag("-q,--quiet", options->quiet, "No progress and no notes");
   command.callback([options] { run_requests_convert(*options); });

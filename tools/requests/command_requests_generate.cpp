@@ -80,51 +80,28 @@ void run_requests_generate(Command command, RequestsGenerateOptions& options) {
 
 void add_requests_generate(Command requests) {
   Command command = requests.add_subcommand(
-      "generate", "Make a trace: conversations, documents with questions, agents, or the sharing of another");
-  command.footer(requests_generate_footer());
+      "generate", "Make a trace: conversations, documents with questions, agents, or the sharing of another",
+      requests_generate_footer());
   const auto options = std::make_shared<RequestsGenerateOptions>();
   requests::GenerateOptions& generated = options->generated;
-  command.add_option("--requests", generated.requests, "How many")
-      .check(whole_number())
-      .capture_default_str()
-      .type_name("N");
-  command.add_option("--rate", generated.rate, "Sessions that begin in a second, on average")
-      .capture_default_str()
-      .type_name("R");
-  command.add_option("--block-tokens", options->block_tokens, "Tokens per block")
-      .transform(token_count())
-      .capture_default_str()
-      .type_name("TOKENS");
-  command.add_option("--seed", generated.seed, "Same seed, same bytes")
-      .check(whole_number())
-      .capture_default_str()
-      .type_name("S");
-  command.add_option("--mix", options->mix, "Shares of the kinds of sessions")
-      .capture_default_str()
-      .type_name("KIND=SHARE,..");
-  command
-      .add_option("--arrivals", options->arrivals,
-                  "How sessions begin: independently, in bursts, or with the time of day")
-      .check(hidden(one_of({"poisson", "bursty", "diurnal"})))
-      .capture_default_str()
-      .type_name("poisson|bursty|diurnal");
-  command
-      .add_option("--turns", options->turns,
-                  "Later turns wait for the end of the turn before, or have times of their own")
-      .check(hidden(one_of({"waiting", "timed"})))
-      .capture_default_str()
-      .type_name("waiting|timed");
-  command.add_option("--shape", options->shape, "Lengths, numbers, popularities: see the settings")
-      .type_name("NAME=VALUE,..");
-  command
-      .add_option(
-          "--like", options->like,
-          "Instead: the arrivals and the sharing of this trace, with new ids and lengths dealt out anew")
-      .type_name("FILE");
+  command.add_option("--requests", generated.requests, "N", "How many");
+  command.add_option("--rate", generated.rate, "R", "Sessions that begin in a second, on average");
+  command.add_option("--block-tokens", options->block_tokens, "TOKENS", "Tokens per block", token_count());
+  command.add_option("--seed", generated.seed, "S", "Same seed, same bytes");
+  command.add_option("--mix", options->mix, "KIND=SHARE,..", "Shares of the kinds of sessions");
+  command.add_option("--arrivals", options->arrivals, "poisson|bursty|diurnal",
+                     "How sessions begin: independently, in bursts, or with the time of day",
+                     hidden(one_of({"poisson", "bursty", "diurnal"})));
+  command.add_option("--turns", options->turns, "waiting|timed",
+                     "Later turns wait for the end of the turn before, or have times of their own",
+                     hidden(one_of({"waiting", "timed"})));
+  command.add_option("--shape", options->shape, "NAME=VALUE,..",
+                     "Lengths, numbers, popularities: see the settings");
+  command.add_option(
+      "--like", options->like, "FILE",
+      "Instead: the arrivals and the sharing of this trace, with new ids and lengths dealt out anew");
   add_written_format(command, options->to);
-  command.add_option("-o,--output", options->output, "The file, gzip if its name ends with .gz")
-      .required()
-      .type_name("FILE");
+  command.add_required("-o,--output", options->output, "FILE", "The file, gzip if its name ends with .gz");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
   command.add_flag("-q,--quiet", options->quiet, "No progress and no notes");
   group_options(command, "Traffic",

@@ -17,7 +17,7 @@ struct RequestsInfoOptions : OutputOptions {
 };
 
 void run_requests_info(const RequestsInfoOptions& options) {
-  FormattedOutput output(chosen_format(options), options.output, options.overwrite);
+  FormattedOutput output(options);
   std::vector<NamedRequests> traces;
   for (const std::string& file : options.files) {
     const requests::RequestTrace trace = read_shown(file, read_options(options.reading), options.quiet);
@@ -39,14 +39,14 @@ void run_requests_info(const RequestsInfoOptions& options) {
 
 void add_requests_info(Command requests) {
   Command command = requests.add_subcommand(
-      "info", "What traces hold: requests, lengths, arrivals, what prompts share, the ceiling of any cache");
-  command.footer(R"(Examples:
+      "info", "What traces hold: requests, lengths, arrivals, what prompts share, the ceiling of any cache",
+      R"(Examples:
   kvsim requests info traces/sample/requests/mooncake_conversation.jsonl.gz
   kvsim requests info a.jsonl.gz b.jsonl.gz --format csv
   kvsim requests info mine.jsonl --block-tokens 16 --generated inferred
 )");
   const auto options = std::make_shared<RequestsInfoOptions>();
-  command.add_option("FILE", options->files, "Traces of requests, gzip or not; -: standard input").required();
+  command.add_required("FILE", options->files, "", "Traces of requests, gzip or not; -: standard input");
   add_request_options(command, options->reading);
   add_output_options(command, *options);
   command.add_flag("-q,--quiet", options->quiet, "No progress");

@@ -94,7 +94,7 @@ std::vector<std::string> notes_of(const HitGrid& grid, const requests::RequestTr
 }
 
 void run_requests_replay(const RequestsReplayOptions& options) {
-  FormattedOutput output(chosen_format(options), options.output, options.overwrite);
+  FormattedOutput output(options);
   HitGrid grid;
   grid.policies = parse_replacements(options.policies);
   grid.parts = parts_of(options.by);
@@ -144,62 +144,43 @@ void run_requests_replay(const RequestsReplayOptions& options) {
 
 void add_requests_replay(Command requests) {
   Command command = requests.add_subcommand(
-      "replay", "What prefix caches hit: every replacement policy at every capacity, beside the ceiling");
-  command.footer(R"(Examples:
+      "replay", "What prefix caches hit: every replacement policy at every capacity, beside the ceiling",
+      R"(Examples:
   kvsim requests replay traces/sample/requests/mooncake_conversation.jsonl.gz --policy all
   kvsim requests replay mine.jsonl --policy lru,s3_fifo,opt --capacity 1M..256M:x2 -o hits.csv
   kvsim requests replay mine.jsonl --model llama-3.1-8b --machine h100-sxm --capacity 16GiB..1TiB:x2 --policy lru,gdsf,opt
   kvsim requests replay mine.jsonl --model llama-3.1-8b --stored 'full+kivi(bits=2)' --capacity 64GiB --by depth
 )");
   const auto options = std::make_shared<RequestsReplayOptions>();
-  command.add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input").required();
-  command
-      .add_option("--policy", options->policies,
-                  "Comma list of replacements (kvsim policy list), or all; opt knows the future")
-      .default_str("lru,opt")
-      .allow_extra_args(false)
-      .type_name("LIST");
-  command
-      .add_option("--capacity", options->capacity,
-                  "Comma list of tokens (64K), bytes (64GiB) and ranges (1K..1M:x2); default: from a\n"
-                  "hundredth of the trace's different blocks to all of them")
-      .type_name("LIST");
+  command.add_required("FILE", options->file, "", "Trace of requests, gzip or not; -: standard input");
+  command.add_option("--policy", options->policies, "LIST",
+                     "Comma list of replacements (kvsim policy list), or all; opt knows the future");
+  command.add_option("--capacity", options->capacity, "LIST",
+                     "Comma list of tokens (64K), bytes (64GiB) and ranges (1K..1M:x2); default: from a\n"
+                     "hundredth of the trace's different blocks to all of them");
   add_cache_options(command, options->cache);
-  command
-      .add_option("--unit", options->unit,
-                  "What is evicted: single blocks, or whole nodes of the radix tree, as SGLang does")
-      .capture_default_str()
-      .check(hidden(one_of({"block", "node"})))
-      .type_name("block|node");
-  command.add_option("--by", options->by, "A row for each part of the requests, or of the prompts")
-      .capture_default_str()
-      .check(hidden(one_of({"none", "category", "session", "turn", "depth"})))
-      .type_name("none|category|session|turn|depth");
-  command
-      .add_option("--found", options->found,
-                  "Which tokens of a leading run count: all; of whole blocks, which are then all that a\n"
-                  "cache holds; as vllm, which also computes the last token of every prompt")
-      .capture_default_str()
-      .check(hidden(one_of({"all", "whole", "vllm"})))
-      .type_name("all|whole|vllm");
-  command
-      .add_option(
-          "--sample", options->sample,
-          "So large a share of the prompts stands for all: whole subtrees of what they share, chosen\n"
-          "by a hash (how far it is off: traces/requests/README.md)")
-      .capture_default_str()
-      .check(between(1e-6, 1.0))
-      .type_name("SHARE");
-  command.add_option("--seed", options->seed, "Of that choice")
-      .capture_default_str()
-      .check(whole_number())
-      .type_name("N");
+  command.add_option("--unit", options->unit, "block|node",
+                     "What is evicted: single blocks, or whole nodes of the radix tree, as SGLang does",
+                     hidden(one_of({"block", "node"})));
+  command.add_option("--by", options->by, "none|category|session|turn|depth",
+                     "A row for each part of the requests, or of the prompts",
+                     hidden(one_of({"none", "category", "session", "turn", "depth"})));
+  command.add_option("--found", options->found, "all|whole|vllm",
+                     "Which tokens of a leading run count: all; of whole blocks, which are then all that a\n"
+                     "cache holds; as vllm, which also computes the last token of every prompt",
+                     hidden(one_of({"all", "whole", "vllm"})));
+  command.add_option(
+      "--sample", options->sample, "SHARE",
+      "So large a share of the prompts stands for all: whole subtrees of what they share, chosen\n"
+      "by a hash (how far it is off: traces/requests/README.md)",
+      between(1e-6, 1.0));
+  command.add_option("--seed", options->seed, "N", "Of that choice");
   command.add_flag("--residency", options->residency,
                    "How long blocks stay, lie idle and wait to be used again, too");
   command.add_flag("--each", options->each, "A row for each request in every cache");
   add_request_options(command, options->reading);
   add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
+  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
   command.callback([options] { run_requests_replay(*options); });
 }

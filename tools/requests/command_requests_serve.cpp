@@ -101,18 +101,16 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const ServingGr
 }
 
 void run_requests_serve(const RequestsServeOptions& options) {
-  FormattedOutput output(chosen_format(options), options.output, options.overwrite);
+  FormattedOutput output(options);
   ServingGrid grid = grid_of(options);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
   if (options.policies.empty() && trace.has_blocks() && options.allocator == "paged")
     grid.policies = parse_policies({"lru"});
-  std::vector<analysis::ServingRun> runs;
-  {
-    Progress progress;
-    const std::shared_ptr<void> shown = front_end().follow(progress, "serving", options.quiet);
-    runs = serving_runs(trace, grid, &progress);
+  const auto runs = followed("serving", options.quiet, [&](Progress& progress) {
+    auto made = serving_runs(trace, grid, &progress);
     progress.check();
-  }
+    return made;
+  });
   analysis::Document document{.analysis = "requests serve", .traces = {}, .records = {}};
   document.settings = settings_of(grid, options);
   std::uint64_t refused = 0;
@@ -135,77 +133,49 @@ void run_requests_serve(const RequestsServeOptions& options) {
 }
 
 void add_engine_options(Command command, RequestsServeOptions& options) {
-  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    return command.add_option(name, value, help).capture_default_str().type_name(type).group("Engine");
-  };
-  add("--max-sequences", options.max_sequences, "That run at a time", "N").check(whole_number());
-  add("--step-tokens", options.step_tokens, "That a step computes, at most: longer prompts come in chunks",
-      "TOKENS")
-      .transform(token_count());
-  add("--preemption", options.preemption, "Of the sequence that came last, when memory is short",
-      "recompute|swap");
-  add("--block", options.block, "Tokens of a block; a prefix cache has the trace's", "TOKENS")
-      .transform(token_count());
-  add("--max-tokens", options.max_tokens, "What the static allocator reserves (0: the model's context)",
-      "TOKENS")
-      .check(whole_number());
-  add("--page-bytes", options.page, "Of the pages of page_groups", "BYTES");
+  const Command engine = command.in_group("Engine");
+  engine.add_option("--max-sequences", options.max_sequences, "N", "That run at a time");
+  engine.add_option("--step-tokens", options.step_tokens, "TOKENS",
+                    "That a step computes, at most: longer prompts come in chunks", token_count());
+  engine.add_option("--preemption", options.preemption, "recompute|swap",
+                    "Of the sequence that came last, when memory is short");
+  engine.add_option("--block", options.block, "TOKENS", "Tokens of a block; a prefix cache has the trace's",
+                    token_count());
+  engine.add_option("--max-tokens", options.max_tokens, "TOKENS",
+                    "What the static allocator reserves (0: the model's context)");
+  engine.add_option("--page-bytes", options.page, "BYTES", "Of the pages of page_groups");
 }
 
 void add_question_options(Command command, RequestsServeOptions& options) {
-  command.add_option("FILE", options.file, "Trace of requests, gzip or not; -: standard input").required();
+  command.add_required("FILE", options.file, "", "Trace of requests, gzip or not; -: standard input");
   add_served_options(command, options.served);
+  command.add_option("--memory", options.memory, "LIST",
+                     "Comma list of bytes for keys and values on each device (default: 90% of its memory\n"
+                     "without weights, activations and what the runtime takes)");
+  command.add_option("--allocator", options.allocator, "LIST",
+                     "Comma list: static, paged, page_groups, buddy");
+  command.add_option(
+      "--policy", options.policies, "LIST",
+      "Comma list: which blocks of prompts stay on the device for later ones, beside those of\n"
+      "running sequences (kvsim policy list: replacements), or none (default: lru where the trace\n"
+      "has blocks and memory is paged)");
+  Option host = command.add_option(
+      "--host-cache", options.host_cache, "BYTES",
+      "Bytes of the host's memory, for each device, in which blocks of prompts stay behind\n"
+      "those of the device: what is found there is copied instead of computed");
   command
-      .add_option("--memory", options.memory,
-                  "Comma list of bytes for keys and values on each device (default: 90% of its memory\n"
-                  "without weights, activations and what the runtime takes)")
-      .type_name("LIST");
-  command.add_option("--allocator", options.allocator, "Comma list: static, paged, page_groups, buddy")
-      .capture_default_str()
-      .type_name("LIST");
-  command
-      .add_option(
-          "--policy", options.policies,
-          "Comma list: which blocks of prompts stay on the device for later ones, beside those of\n"
-          "running sequences (kvsim policy list: replacements), or none (default: lru where the trace\n"
-          "has blocks and memory is paged)")
-      .allow_extra_args(false)
-      .type_name("LIST");
-  Option host =
-      command
-          .add_option("--host-cache", options.host_cache,
-                      "Bytes of the host's memory, for each device, in which blocks of prompts stay behind\n"
-                      "those of the device: what is found there is copied instead of computed")
-          .type_name("BYTES");
-  command.add_option("--host-policy", options.host_policies, "Comma list: which blocks stay there, or none")
-      .default_str("lru")
-      .allow_extra_args(false)
-      .needs(host)
-      .type_name("LIST");
-  command.add_option("--rate", options.rate, "Comma list: so many times as fast as the trace")
-      .capture_default_str()
-      .type_name("LIST");
-  command.add_option("--replicas", options.replicas, "Engines that share the requests")
-      .capture_default_str()
-      .check(whole_number())
-      .type_name("N");
-  command.add_option("--routing", options.routing, "Comma list: random, hashed, longest_prefix, least_loaded")
-      .capture_default_str()
-      .type_name("LIST");
-  command
-      .add_option("--hashed-blocks", options.hashed_blocks,
-                  "By how many first blocks of a prompt hashed routing goes, at most")
-      .capture_default_str()
-      .check(whole_number())
-      .type_name("N");
-  command.add_option("--seed", options.seed, "Of random and hashed routing")
-      .capture_default_str()
-      .check(whole_number())
-      .type_name("N");
-  command.add_option("--ttft", options.limits.first_token, "Limit of a good request, like 2s")
-      .type_name("TIME");
-  command.add_option("--tpot", options.limits.per_token, "Limit of a good request, like 50ms")
-      .type_name("TIME");
+      .add_option("--host-policy", options.host_policies, "LIST",
+                  "Comma list: which blocks stay there, or none")
+      .needs(host);
+  command.add_option("--rate", options.rate, "LIST", "Comma list: so many times as fast as the trace");
+  command.add_option("--replicas", options.replicas, "N", "Engines that share the requests");
+  command.add_option("--routing", options.routing, "LIST",
+                     "Comma list: random, hashed, longest_prefix, least_loaded");
+  command.add_option("--hashed-blocks", options.hashed_blocks, "N",
+                     "By how many first blocks of a prompt hashed routing goes, at most");
+  command.add_option("--seed", options.seed, "N", "Of random and hashed routing");
+  command.add_option("--ttft", options.limits.first_token, "TIME", "Limit of a good request, like 2s");
+  command.add_option("--tpot", options.limits.per_token, "TIME", "Limit of a good request, like 50ms");
   command.add_flag("--each", options.each, "A row for each request instead of one for each run");
 }
 
@@ -213,8 +183,7 @@ void add_question_options(Command command, RequestsServeOptions& options) {
 
 void add_requests_serve(Command requests) {
   Command command = requests.add_subcommand(
-      "serve", "Serve a trace in time: queues, batches, memory; TTFT, TPOT, throughput, goodput");
-  command.footer(R"(Examples:
+      "serve", "Serve a trace in time: queues, batches, memory; TTFT, TPOT, throughput, goodput", R"(Examples:
   kvsim requests serve traces/sample/requests/mooncake_conversation.jsonl.gz --model llama-3.1-8b --machine h100-sxm --rate 0.5,1 --ttft 2s --tpot 50ms
   kvsim requests serve azure_code.csv --model llama-3.1-8b --machine a100-80-sxm --allocator static,paged,page_groups,buddy
   kvsim requests serve mine.jsonl --model llama-3.1-70b --machine h100-sxm --tensor-parallel 4 --replicas 4 --routing random,hashed,longest_prefix
@@ -224,7 +193,7 @@ void add_requests_serve(Command requests) {
   add_engine_options(command, *options);
   add_request_options(command, options->reading);
   add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
+  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
   command.callback([options] { run_requests_serve(*options); });
 }

@@ -78,7 +78,7 @@ std::vector<analysis::TierPlan> plans_of(const RequestsTiersOptions& options, co
 }
 
 void run_requests_tiers(const RequestsTiersOptions& options) {
-  FormattedOutput output(chosen_format(options), options.output, options.overwrite);
+  FormattedOutput output(options);
   const serving::ServedModel served = tier_served(options.tiers, options.model, options.machine);
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
   require_blocks(trace, options.file,
@@ -88,12 +88,8 @@ void run_requests_tiers(const RequestsTiersOptions& options) {
                       .links = storage.links,
                       .prefill = {served.model, served.machine, served.serving},
                       .threads = options.threads};
-  std::vector<analysis::TierRow> rows;
-  {
-    Progress progress;
-    const std::shared_ptr<void> shown = front_end().follow(progress, "tiers", options.quiet);
-    rows = tier_rows(trace, grid, &progress);
-  }
+  const auto rows =
+      followed("tiers", options.quiet, [&](Progress& progress) { return tier_rows(trace, grid, &progress); });
   analysis::Document document{
       .analysis = "requests tiers", .traces = {}, .records = tier_records(grid, rows)};
   document.settings = {{"model", served.model.name},
@@ -134,35 +130,33 @@ void run_requests_tiers(const RequestsTiersOptions& options) {
 void add_requests_tiers(Command requests) {
   Command command = requests.add_subcommand(
       "tiers",
-      "What prompts find on the device, in host memory and on an SSD, and whether to load or compute it");
-  command.footer(R"(Examples:
+      "What prompts find on the device, in host memory and on an SSD, and whether to load or compute it",
+      R"(Examples:
   kvsim requests tiers traces/sample/requests/mooncake_conversation.jsonl.gz --model llama-3.1-8b --machine h100-sxm --device 20GiB --host 64GiB..512GiB:x2
   kvsim requests tiers mine.jsonl --model llama-3.1-8b --machine a100-80-sxm --host 200GiB --ssd 2TiB --ssd-link 7GB/s,100us --policy lru,slru
   kvsim requests tiers mine.jsonl --model llama-3.1-8b --machine a100-80-sxm --host 200GiB --host-kv cachegen --host-sent 95%
 )");
   const auto options = std::make_shared<RequestsTiersOptions>();
-  const auto add = [&](const char* name, auto& value, const char* help) {
-    return command.add_option(name, value, help).allow_extra_args(false).type_name("LIST");
-  };
-  command.add_option("FILE", options->file, "Trace of requests, gzip or not; -: standard input").required();
-  command.add_option("--model", options->model, "As of kvsim cost estimate").required().type_name("MODEL");
-  command.add_option("--machine", options->machine, "As of kvsim cost estimate")
-      .required()
-      .type_name("MACHINE");
-  add("--device", options->device,
+  command.add_required("FILE", options->file, "", "Trace of requests, gzip or not; -: standard input");
+  command.add_required("--model", options->model, "MODEL", "As of kvsim cost estimate");
+  command.add_required("--machine", options->machine, "MACHINE", "As of kvsim cost estimate");
+  command.add_option(
+      "--device", options->device, "LIST",
       "Comma list of what each device has for blocks of prompts: bytes, tokens, ranges like\n"
       "8GiB..64GiB:x2, or none (default: 90% of its memory without weights, activations and what\n"
       "the runtime takes)");
-  add("--host", options->host, "The same of host memory, for each device").capture_default_str();
-  add("--ssd", options->ssd, "The same of the SSD").capture_default_str();
-  add("--policy", options->policies, "Comma list: which blocks stay (kvsim policy list: replacements)")
-      .default_str("lru");
-  add("--host-policy", options->host_policies, "Which stay in host memory (default: as --policy)");
-  add("--ssd-policy", options->ssd_policies, "Which stay on the SSD (default: as --policy)");
+  command.add_option("--host", options->host, "LIST", "The same of host memory, for each device");
+  command.add_option("--ssd", options->ssd, "LIST", "The same of the SSD");
+  command.add_option("--policy", options->policies, "LIST",
+                     "Comma list: which blocks stay (kvsim policy list: replacements)");
+  command.add_option("--host-policy", options->host_policies, "LIST",
+                     "Which stay in host memory (default: as --policy)");
+  command.add_option("--ssd-policy", options->ssd_policies, "LIST",
+                     "Which stay on the SSD (default: as --policy)");
   add_tier_options(command, options->tiers);
   add_request_options(command, options->reading);
   add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "Never changes a result (default: all)").type_name("N");
+  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
   command.callback([options] { run_requests_tiers(*options); });
 }

@@ -23,40 +23,29 @@ std::string request_format_names() {
 }
 
 void add_request_options(Command command, RequestOptions& options) {
-  const auto add = [&](Option option) { return option.group("Requests"); };
-  add(command.add_option("--from", options.from, "Format of the trace (default: as its first line looks)"))
-      .type_name(request_format_names());
-  add(command.add_option("--fields", options.fields,
-                         "With --from csv or jsonl: what it calls time, prompt, output and session: "
-                         "time=arrived,prompt=input"))
-      .type_name("LIST");
-  add(command.add_option("--tokenizer", options.tokenizer,
-                         "With --from jsonl: the model whose tokens the texts become"))
-      .type_name("MODEL");
-  add(command.add_option(
-          "--block-tokens", options.block_tokens,
-          "Tokens per block, where the trace does not say it (default: as usual in its format)"))
-      .transform(token_count())
-      .type_name("TOKENS");
-  add(command.add_option("--hash", options.hash,
-                         "What an id names: a block and all before it, or its tokens alone (default: as the "
-                         "format has it)"))
-      .check(hidden(one_of({"chained", "content"})))
-      .type_name("chained|content");
-  add(command.add_option(
-          "--tail", options.tail,
-          "Whether tokens behind the last whole block have an id (default: as the trace shows)"))
-      .check(hidden(one_of({"partial", "missing"})))
-      .type_name("partial|missing");
-  add(command.add_option(
-          "--generated", options.generated,
-          "Blocks of generated tokens: unknown, or inferred from the next turn (default: as the "
-          "trace says)"))
-      .check(hidden(one_of({"none", "inferred"})))
-      .type_name("none|inferred");
-  add(command.add_option("--limit", options.limit, "Only so many requests, the first (default: all)"))
-      .check(whole_number())
-      .type_name("N");
+  const Command requests = command.in_group("Requests");
+  requests.add_option("--from", options.from, request_format_names(),
+                      "Format of the trace (default: as its first line looks)");
+  requests.add_option("--fields", options.fields, "LIST",
+                      "With --from csv or jsonl: what it calls time, prompt, output and session: "
+                      "time=arrived,prompt=input");
+  requests.add_option("--tokenizer", options.tokenizer, "MODEL",
+                      "With --from jsonl: the model whose tokens the texts become");
+  requests.add_option("--block-tokens", options.block_tokens, "TOKENS",
+                      "Tokens per block, where the trace does not say it (default: as usual in its format)",
+                      token_count());
+  requests.add_option("--hash", options.hash, "chained|content",
+                      "What an id names: a block and all before it, or its tokens alone (default: as the "
+                      "format has it)",
+                      hidden(one_of({"chained", "content"})));
+  requests.add_option("--tail", options.tail, "partial|missing",
+                      "Whether tokens behind the last whole block have an id (default: as the trace shows)",
+                      hidden(one_of({"partial", "missing"})));
+  requests.add_option("--generated", options.generated, "none|inferred",
+                      "Blocks of generated tokens: unknown, or inferred from the next turn (default: as the "
+                      "trace says)",
+                      hidden(one_of({"none", "inferred"})));
+  requests.add_option("--limit", options.limit, "N", "Only so many requests, the first (default: all)");
 }
 
 requests::ReadOptions read_options(const RequestOptions& options) {
@@ -83,10 +72,10 @@ requests::ReadOptions read_options(const RequestOptions& options) {
 }
 
 requests::RequestTrace read_shown(const std::string& path, requests::ReadOptions options, bool quiet) {
-  Progress progress;
-  options.progress = &progress;
-  const std::shared_ptr<void> shown = front_end().follow(progress, "reading " + path, quiet);
-  return requests::read_requests(path, options);
+  return followed("reading " + path, quiet, [&](Progress& progress) {
+    options.progress = &progress;
+    return requests::read_requests(path, options);
+  });
 }
 
 }  // namespace kvsim::tools

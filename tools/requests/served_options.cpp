@@ -5,19 +5,16 @@
 namespace kvsim::tools {
 
 void add_served_options(Command command, ServedOptions& options) {
-  command.add_option("--model", options.model, "As of kvsim cost estimate").required().type_name("MODEL");
-  command.add_option("--machine", options.machine, "As of kvsim cost estimate")
-      .required()
-      .type_name("MACHINE");
-  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    command.add_option(name, value, help).capture_default_str().type_name(type).group("Engine");
-  };
-  add("--tensor-parallel", options.serving.tensor_parallel, "Devices that share every layer of an engine",
-      "N");
-  add("--kv", options.serving.kv, "How keys and values are stored, as of kvsim cost estimate", "KIND");
-  add("--weight-bits", options.serving.weight_bits,
-      "Of a parameter of matrices (default: as of kvsim cost estimate)", "BITS");
-  add("--host-floor-ms", options.serving.host_floor_ms, "A step is never faster", "MS");
+  command.add_required("--model", options.model, "MODEL", "As of kvsim cost estimate");
+  command.add_required("--machine", options.machine, "MACHINE", "As of kvsim cost estimate");
+  const Command engine = command.in_group("Engine");
+  engine.add_option("--tensor-parallel", options.serving.tensor_parallel, "N",
+                    "Devices that share every layer of an engine");
+  engine.add_option("--kv", options.serving.kv, "KIND",
+                    "How keys and values are stored, as of kvsim cost estimate");
+  engine.add_option("--weight-bits", options.serving.weight_bits, "BITS",
+                    "Of a parameter of matrices (default: as of kvsim cost estimate)");
+  engine.add_option("--host-floor-ms", options.serving.host_floor_ms, "MS", "A step is never faster");
 }
 
 serving::ServedModel parse_served(const ServedOptions& options) {

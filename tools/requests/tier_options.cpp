@@ -116,29 +116,27 @@ const std::string& or_else(const std::string& text, const std::string& other) {
 }  // namespace
 
 void add_tier_options(Command command, TierOptions& options) {
-  const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-    return command.add_option(name, value, help).type_name(type).group("Tiers");
-  };
-  add("--kv", options.kv,
-      "How keys and values are stored: fp16, fp32 or a representation (kvsim policy list)", "KIND")
-      .capture_default_str();
-  add("--host-kv", options.host_kv, "How they are stored in host memory (default: as --kv)", "KIND");
-  add("--ssd-kv", options.ssd_kv, "How they are stored on the SSD (default: as in host memory)", "KIND");
-  add("--host-sent", options.host_sent,
+  const Command tiers = command.in_group("Tiers");
+  tiers.add_option("--kv", options.kv, "KIND",
+                   "How keys and values are stored: fp16, fp32 or a representation (kvsim policy list)");
+  tiers.add_option("--host-kv", options.host_kv, "KIND",
+                   "How they are stored in host memory (default: as --kv)");
+  tiers.add_option("--ssd-kv", options.ssd_kv, "KIND",
+                   "How they are stored on the SSD (default: as in host memory)");
+  tiers.add_option(
+      "--host-sent", options.host_sent, "SHARE|FILE",
       "What an entropy coder leaves of these bytes: a share like 95%, or results of kvsim replay\n"
-      "with sent_bytes of this representation (default: all)",
-      "SHARE|FILE");
-  add("--ssd-sent", options.ssd_sent,
-      "The same on the SSD (default: as --host-sent if both are stored alike)", "SHARE|FILE");
-  add("--host-link", options.host_link,
-      "Rate and latency to host memory, like 25GB/s,6us (default: the machine's)", "LINK");
-  add("--ssd-link", options.ssd_link,
-      "Rate and latency to the SSD, like 7GB/s,100us (default: the machine's)", "LINK");
-  add("--tensor-parallel", options.tensor_parallel,
-      "Devices that share every layer; bytes are of one of them", "N")
-      .capture_default_str();
-  add("--weight-bits", options.weight_bits, "Of a parameter of matrices (default: as of kvsim cost estimate)",
-      "BITS");
+      "with sent_bytes of this representation (default: all)");
+  tiers.add_option("--ssd-sent", options.ssd_sent, "SHARE|FILE",
+                   "The same on the SSD (default: as --host-sent if both are stored alike)");
+  tiers.add_option("--host-link", options.host_link, "LINK",
+                   "Rate and latency to host memory, like 25GB/s,6us (default: the machine's)");
+  tiers.add_option("--ssd-link", options.ssd_link, "LINK",
+                   "Rate and latency to the SSD, like 7GB/s,100us (default: the machine's)");
+  tiers.add_option("--tensor-parallel", options.tensor_parallel, "N",
+                   "Devices that share every layer; bytes are of one of them");
+  tiers.add_option("--weight-bits", options.weight_bits, "BITS",
+                   "Of a parameter of matrices (default: as of kvsim cost estimate)");
 }
 
 serving::ServedModel tier_served(const TierOptions& options, const std::string& model,

@@ -13,13 +13,11 @@ namespace kvsim::tools {
 using requests::WrittenFormat;
 
 void add_written_format(Command command, std::string& to) {
-  command
-      .add_option(
-          "--to", to,
-          "mooncake: arrivals, lengths, hash_ids; bailian: turns of sessions besides (default: bailian "
-          "where requests wait for others to end, else mooncake)")
-      .check(hidden(one_of({"mooncake", "bailian"})))
-      .type_name("mooncake|bailian");
+  command.add_option(
+      "--to", to, "mooncake|bailian",
+      "mooncake: arrivals, lengths, hash_ids; bailian: turns of sessions besides (default: bailian "
+      "where requests wait for others to end, else mooncake)",
+      hidden(one_of({"mooncake", "bailian"})));
 }
 
 void refuse_requests_output(const std::string& path, bool overwrite) {

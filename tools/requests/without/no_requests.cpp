@@ -8,9 +8,8 @@ namespace {
 
 /// A command that takes any words and says how to have it.
 void add_missing(Command parent, const std::string& name) {
-  Command command = parent.add_subcommand(name, "Not in this build: it needs -DKVSIM_REQUESTS=ON");
+  Command command = parent.add_subcommand(name, "Not in this build: it needs -DKVSIM_REQUESTS=ON", "");
   command.allow_extras();
-  command.footer("");
   command.callback([command] {
     usage_error(
         "is not in this build. cmake --preset release -DKVSIM_REQUESTS=ON && cmake --build --preset release "
