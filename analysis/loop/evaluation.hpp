@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "analysis/loop/answer_rows.hpp"
-#include "analysis/loop/layer_rows.hpp"
+#include "analysis/loop/part_rows.hpp"
 #include "analysis/loop/replayed_losses.hpp"
-#include "analysis/loop/token_rows.hpp"
 #include "sim/base/progress.hpp"
 #include "sim/replay/decisions.hpp"
 #include "traces/capture/workload_item.hpp"

@@ -1,9 +1,14 @@
 #include "analysis/loop/part_rows.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 
+#include "analysis/loop/part_rows.hpp"
+#include "analysis/statistics/drift_metrics.hpp"
+
 namespace kvsim::analysis {
+
 namespace {
 
 constexpr std::string_view kKeys[] = {"item",    "workload",    "model",         "policy",        "params",
@@ -19,8 +24,7 @@ std::size_t answer_column(std::string_view key) {
       all.begin());
 }
 
-}  // namespace
-
+/// The columns of such rows, `mine` in their middle.
 std::vector<ColumnInfo> columns_of_parts(const std::vector<ColumnInfo>& mine) {
   std::vector<ColumnInfo> out;
   for (const std::string_view key : kKeys) out.push_back(answer_columns()[answer_column(key)]);
@@ -29,6 +33,11 @@ std::vector<ColumnInfo> columns_of_parts(const std::vector<ColumnInfo>& mine) {
   return out;
 }
 
+/// The fields of one answer in the columns `mine`, a row per part.
+using PartsOf = std::function<std::vector<std::vector<Value>>(const sim::StreamOutcome& stream)>;
+
+/// Rows of one item, by cell in the order of the request, mode and part. A skipped cell has one row per mode
+/// with the reason; `mine`: how many columns are the parts' own.
 std::vector<std::vector<Value>> rows_of_parts(const AnswerItem& item, const sim::LoopRequest& request,
                                               const sim::LoopOutcome& outcome, std::size_t mine,
                                               const PartsOf& parts_of) {
@@ -47,6 +56,85 @@ std::vector<std::vector<Value>> rows_of_parts(const AnswerItem& item, const sim:
     }
   }
   return rows;
+}
+
+std::vector<ColumnInfo> own_layer_columns() {
+  std::vector<ColumnInfo> out{{"layer", "index", "layer of the model, from 0"}};
+  for (const Metric& metric : drift_metrics()) out.push_back({metric.key, metric.unit, metric.meaning});
+  return out;
+}
+
+}  // namespace
+
+const std::vector<ColumnInfo>& layer_columns() {
+  static const std::vector<ColumnInfo> all = columns_of_parts(own_layer_columns());
+  return all;
+}
+
+std::vector<std::vector<Value>> layer_rows(const AnswerItem& item, const sim::LoopRequest& request,
+                                           const sim::LoopOutcome& outcome) {
+  const auto layers = [](const sim::StreamOutcome& stream) {
+    std::vector<std::vector<Value>> rows;
+    for (const sim::LayerDrift& drift : stream.drift)
+      rows.push_back({std::uint64_t{rows.size()}, drift.residual_l2, drift.residual_cosine, drift.query_l2});
+    return rows;
+  };
+  return rows_of_parts(item, request, outcome, own_layer_columns().size(), layers);
+}
+
+namespace {
+
+/// The numbers of one token; undefined where it was not compared with the full cache's.
+void add_measures(const sim::TokenMeasures* at, std::vector<Value>& row) {
+  if (at == nullptr)
+    row.resize(row.size() + 5);
+  else
+    row.insert(row.end(),
+               {at->log_p, at->log_p_full, at->kl, at->rank, std::uint64_t{at->same_top ? 1U : 0U}});
+}
+
+const std::vector<ColumnInfo>& own_token_columns() {
+  static const std::vector<ColumnInfo> all = {
+      {"index", "index", "token of the answer, from 0"},
+      {"token", "", "its id: fed next in teacher mode, found most probable in greedy mode"},
+      {"text", "", "its text"},
+      {"log_p", "nats", "natural logarithm of the cell's probability of the token; teacher mode"},
+      {"log_p_full", "nats", "of the full cache's; teacher mode"},
+      {"kl", "nats", "KL(full || cell) over the vocabulary; teacher mode"},
+      {"rank", "tokens", "tokens that the cell finds more probable; teacher mode"},
+      {"same_top", "0 or 1", "whether cell and full cache find the same token most probable; teacher mode"},
+      {"held_bytes", "bytes", "keys and values held when the token was predicted, over all lanes"},
+  };
+  return all;
+}
+
+}  // namespace
+
+const std::vector<ColumnInfo>& token_columns() {
+  static const std::vector<ColumnInfo> all = columns_of_parts(own_token_columns());
+  return all;
+}
+
+std::vector<std::vector<Value>> token_rows(const AnswerItem& item, const sim::LoopRequest& request,
+                                           const sim::LoopOutcome& outcome) {
+  const auto tokens = [&](const sim::StreamOutcome& stream) {
+    std::vector<std::vector<Value>> rows;
+    for (std::size_t k = 0; k < stream.tokens.size(); ++k) {
+      std::vector<Value>& row = rows.emplace_back();
+      row.emplace_back(std::uint64_t{k});
+      row.emplace_back(static_cast<std::uint64_t>(stream.tokens[k]));
+      row.push_back(item.text ? Value(item.text({stream.tokens[k]})) : Value());
+      add_measures(k < stream.measures.size() ? &stream.measures[k] : nullptr, row);
+      // The last token is not fed: the one before it reads what it is.
+      const std::size_t fed = stream.resident.size() - stream.tokens.size() + k;
+      if (!stream.stored_bits.empty())
+        row.emplace_back((stream.stored_bits[fed] + 7) / 8);
+      else
+        row.push_back(item.token_bytes > 0 ? Value(stream.resident[fed] * item.token_bytes) : Value());
+    }
+    return rows;
+  };
+  return rows_of_parts(item, request, outcome, own_token_columns().size(), tokens);
 }
 
 }  // namespace kvsim::analysis

@@ -1,23 +1,27 @@
 #pragma once
-/// Rows of the parts of answers, their tokens or layers. They begin with the columns of the answer's own row
-/// that say which answer it is, and end with why there is none.
-#include <functional>
+/// Tidy rows of a closed loop per layer or token of an answer. They begin with the columns of the answer's
+/// own row that say which answer it is, join with it on them, and end with why there is none.
 #include <vector>
 
 #include "analysis/loop/answer_rows.hpp"
 
 namespace kvsim::analysis {
 
-/// The columns of such rows, `mine` in their middle.
-std::vector<ColumnInfo> columns_of_parts(const std::vector<ColumnInfo>& mine);
+/// Of teacher mode, how far the model's state has drifted from the full cache's on its way through the
+/// layers.
+const std::vector<ColumnInfo>& layer_columns();
 
-/// The fields of one answer in the columns `mine`, a row per part.
-using PartsOf = std::function<std::vector<std::vector<Value>>(const sim::StreamOutcome& stream)>;
+/// Rows of one item, by cell in the order of the request and layer; greedy mode has none. A skipped cell has
+/// one row per mode with the reason.
+std::vector<std::vector<Value>> layer_rows(const AnswerItem& item, const sim::LoopRequest& request,
+                                           const sim::LoopOutcome& outcome);
 
-/// Rows of one item, by cell in the order of the request, mode and part. A skipped cell has one row per mode
-/// with the reason; `mine`: how many columns are the parts' own.
-std::vector<std::vector<Value>> rows_of_parts(const AnswerItem& item, const sim::LoopRequest& request,
-                                              const sim::LoopOutcome& outcome, std::size_t mine,
-                                              const PartsOf& parts_of);
+/// What answer_rows() summarises.
+const std::vector<ColumnInfo>& token_columns();
+
+/// Rows of one item, by cell in the order of the request, mode and token. A skipped cell has one row per mode
+/// with the reason.
+std::vector<std::vector<Value>> token_rows(const AnswerItem& item, const sim::LoopRequest& request,
+                                           const sim::LoopOutcome& outcome);
 
 }  // namespace kvsim::analysis

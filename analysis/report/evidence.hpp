@@ -110,4 +110,17 @@ inline constexpr double kMostHeld = 1.25;
 /// have a value in every trace where any policy has one; or the only one. Equal means keep the table's order.
 std::vector<PolicyMean> contest(const Evidence& evidence, const Question& question, const Metric& metric);
 
+struct Win {
+  std::string budget;
+  std::vector<PolicyMean> best;           ///< with equal means
+  std::vector<PolicyMean> rivals;         ///< behind, but not distinguishable from the best
+  std::optional<PolicyMean> next;         ///< the best of the others
+  std::optional<PairedDifference> ahead;  ///< next - best
+
+  bool clear() const { return best.size() == 1 && ahead && ahead->distinguishable(); }
+};
+
+/// One per budget where policies can be compared, smallest budget first, over all traces.
+std::vector<Win> wins(const Evidence& evidence, const Metric& metric);
+
 }  // namespace kvsim::analysis

@@ -5,6 +5,8 @@
 
 #include "analysis/report/evidence.hpp"
 #include "analysis/results/records.hpp"
+#include "analysis/statistics/answer_statistics.hpp"
+#include "analysis/statistics/full_cache_gate.hpp"
 
 namespace kvsim::analysis {
 
@@ -34,7 +36,10 @@ Findings same_results(const Records& results);
 /// Cells that were not run, by reason. `skipped`: columns policy, budget, analysis and reason.
 Findings skipped_cells(const Records& skipped);
 
-/// All of them. What holds at every cut is said once, anything else names its cut.
+/// Workloads whose full cache answers less than `least_full` of the items, which rank no policy.
+Findings failed_workloads(const std::vector<FullAnswers>& accuracies, double least_full);
+
+/// All of the others. What holds at every cut is said once, anything else names its cut.
 Findings what_limits(const std::vector<Evidence>& cuts, const Records& results, const Records& skipped);
 
 }  // namespace kvsim::analysis

@@ -3,13 +3,16 @@
 #include <cmath>
 #include <map>
 
+#include "analysis/drawing/figure_text.hpp"
 #include "analysis/report/findings.hpp"
 #include "analysis/report/wording.hpp"
+#include "analysis/results/cuts.hpp"
 #include "analysis/results/identical_policies.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
+
 namespace {
 
 constexpr double kCredibleMass = 0.9;
@@ -288,6 +291,25 @@ Findings skipped_cells(const Records& skipped) {
       " (a policy at a budget on a trace, a cut of one, or an analysis) " +
       (skipped.rows.size() == 1 ? "has" : "have") +
       " no numbers. A policy that ran on fewer traces than others at a budget is not compared there.";
+  return {finding};
+}
+
+Findings failed_workloads(const std::vector<FullAnswers>& accuracies, double least_full) {
+  Finding finding;
+  std::vector<std::string> names;
+  const Metric& right = answer_metric("right");
+  for (const FullAnswers& each : accuracies) {
+    if (each.share() >= least_full) continue;
+    if (std::find(names.begin(), names.end(), each.workload) == names.end()) names.push_back(each.workload);
+    finding.details.push_back(
+        quoted_name(each.workload) + ", " + cut_title(each.cut) + ": the full cache answers " +
+        std::to_string(each.right) + " of " + count_text(each.asked, "question") + " right, " +
+        value_text(right, each.share()) + (each.enough_kept() ? "; accuracy kept is over those." : "."));
+  }
+  if (names.empty()) return {};
+  finding.text = "Policies are not ranked by the answers to " + names_text(names) +
+                 ", which the full cache itself answers right too seldom: less than " +
+                 value_text(right, least_full) + " of the items.";
   return {finding};
 }
 

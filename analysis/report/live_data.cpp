@@ -11,7 +11,7 @@
 #include "analysis/drawing/panel_script.hpp"
 #include "analysis/drawing/policy_style.hpp"
 #include "analysis/drawing/script_text.hpp"
-#include "analysis/report/wins.hpp"
+#include "analysis/report/evidence.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/results/cuts.hpp"
 #include "analysis/results/numbers.hpp"

@@ -9,7 +9,7 @@
 
 #include "analysis/cost/price_table.hpp"
 #include "analysis/drawing/figure_text.hpp"
-#include "analysis/report/answer_findings.hpp"
+#include "analysis/report/findings.hpp"
 #include "analysis/report/live_data.hpp"
 #include "analysis/report/page_assets.hpp"
 #include "analysis/report/study_summary.hpp"

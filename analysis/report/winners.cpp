@@ -4,7 +4,7 @@
 #include <ostream>
 #include <tuple>
 
-#include "analysis/report/wins.hpp"
+#include "analysis/report/evidence.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/text_table.hpp"

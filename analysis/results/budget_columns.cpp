@@ -1,7 +1,6 @@
 #include "analysis/results/budget_columns.hpp"
 
-#include <algorithm>
-
+#include "analysis/results/has_column.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/budget.hpp"
 
@@ -37,18 +36,13 @@ std::array<Value, 2> budget_fields(const std::string& budget) {
 }
 
 Records with_budget_numbers(Records records) {
-  const auto place_of = [&](std::string_view key) {
-    return std::find_if(records.columns.begin(), records.columns.end(),
-                        [&](const ColumnInfo& column) { return column.key == key; }) -
-           records.columns.begin();
-  };
-  const auto all = static_cast<std::ptrdiff_t>(records.columns.size());
-  const std::ptrdiff_t budget = place_of("budget"), behind = budget + 1;
-  if (budget == all || place_of("budget_kind") != all) return records;
+  if (!has_column(records, "budget") || has_column(records, "budget_kind")) return records;
+  const std::size_t budget = records.column("budget");
+  const auto behind = static_cast<std::ptrdiff_t>(budget) + 1;
   const std::vector<ColumnInfo>& added = budget_columns();
   records.columns.insert(records.columns.begin() + behind, added.begin(), added.end());
   for (std::vector<Value>& row : records.rows) {
-    const std::array<Value, 2> fields = budget_fields(exact_field(row[static_cast<std::size_t>(budget)], ""));
+    const std::array<Value, 2> fields = budget_fields(exact_field(row[budget]));
     row.insert(row.begin() + behind, fields.begin(), fields.end());
   }
   return records;

@@ -1,24 +1,14 @@
 #include "analysis/results/cuts.hpp"
 
-#include <algorithm>
+#include "analysis/results/has_column.hpp"
 
 namespace kvsim::analysis {
-namespace {
-
-bool has_cuts(const Records& table) {
-  return std::any_of(table.columns.begin(), table.columns.end(),
-                     [](const ColumnInfo& column) { return column.key == "cut"; });
-}
-
-}  // namespace
-
 std::vector<std::string> cuts_of(const Records& table) {
-  if (!has_cuts(table)) return {};
-  return distinct(table, "cut");
+  return has_column(table, "cut") ? distinct(table, "cut") : std::vector<std::string>();
 }
 
 Records at_cut(const Records& table, const std::string& cut) {
-  if (!has_cuts(table)) return table;
+  if (!has_column(table, "cut")) return table;
   Records out{table.columns, {}};
   const std::size_t column = table.column("cut");
   for (const std::vector<Value>& row : table.rows)

@@ -6,18 +6,11 @@
 #include <optional>
 #include <set>
 
+#include "analysis/results/has_column.hpp"
 #include "analysis/results/reading/column_types.hpp"
 
 namespace kvsim::analysis {
 namespace {
-
-constexpr std::size_t kAbsent = ~std::size_t{0};
-
-std::size_t find_column(const Records& records, const std::string& key) {
-  const auto found = std::find_if(records.columns.begin(), records.columns.end(),
-                                  [&](const ColumnInfo& column) { return column.key == key; });
-  return found == records.columns.end() ? kAbsent : static_cast<std::size_t>(found - records.columns.begin());
-}
 
 bool holds_text(const Records& records, std::size_t column) {
   return std::any_of(records.rows.begin(), records.rows.end(), [&](const std::vector<Value>& row) {
@@ -78,8 +71,8 @@ class TablePair {
       : name_(a.name), a_(a.records), b_(b.records), tolerance_(tolerance), out_(out) {
     for (std::size_t i = 0; i < a_.columns.size(); ++i) {
       const std::string& key = a_.columns[i].key;
-      const std::size_t j = find_column(b_, key);
-      if (j == kAbsent) continue;
+      if (!has_column(b_, key)) continue;
+      const std::size_t j = b_.column(key);
       const bool tells = !is_outcome(key) &&
                          (is_text_key(key) || is_index_key(key) || holds_text(a_, i) || holds_text(b_, j));
       (tells ? keys_ : values_).push_back({key, i, j});
@@ -97,7 +90,7 @@ class TablePair {
  private:
   void lone_columns(const Records& mine, const Records& theirs, const char* finding) {
     for (const ColumnInfo& column : mine.columns)
-      if (find_column(theirs, column.key) == kAbsent)
+      if (!has_column(theirs, column.key))
         add({name_, finding, column.key, Value(), Value(), Value(), Value(), Value(), Value()});
   }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <ostream>
 
+#include "analysis/results/has_column.hpp"
 #include "analysis/results/json_string.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/policy_labels.hpp"
@@ -46,11 +47,7 @@ Align alignment(const Records& records, std::size_t column) {
 
 /// Policies by a label that tells them apart, instead of all their parameters.
 Records labelled(const Records& records) {
-  const auto has = [&](std::string_view key) {
-    return std::any_of(records.columns.begin(), records.columns.end(),
-                       [&](const ColumnInfo& column) { return column.key == key; });
-  };
-  if (!has("policy") || !has("params")) return records;
+  if (!has_column(records, "policy") || !has_column(records, "params")) return records;
   Records out = records;
   const std::size_t policy = records.column("policy"), params = records.column("params");
   std::map<std::string, std::string> labels = policy_labels(records);

@@ -68,10 +68,6 @@ auto place(const Column& column) {
   return std::find(std::begin(kOrder), std::end(kOrder), column.info.key);
 }
 
-Value text_or_none(const std::string& text) {
-  return text.empty() ? Value() : Value(text);
-}
-
 /// What a row speaks of.
 std::vector<Column> identity_columns() {
   return {

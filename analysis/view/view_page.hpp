@@ -2,9 +2,13 @@
 /// A view as one HTML page that needs nothing else: no network, no file.
 #include <string>
 
+#include "analysis/view/cache_view.hpp"
+
 namespace kvsim::analysis {
 
-/// `packed` as packed_view() writes it; `title` is shown as text.
-std::string view_page(const std::string& packed, const std::string& title);
+/// `cells` are those of the request that made the view: every policy at one budget after the other. `title`
+/// is shown as text; empty: the trace's name.
+std::string view_page(const CacheView& view, const std::vector<sim::Cell>& cells,
+                      const std::string& title = {});
 
 }  // namespace kvsim::analysis

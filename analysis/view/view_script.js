@@ -8,7 +8,7 @@ const made = (name, text = "", className = "") =>
 const within = (value, low, high) => Math.max(low, Math.min(high, value));
 const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`;
 
-// ---- What the page holds (analysis/view/packed_view.hpp) ----
+// ---- What the page holds (analysis/view/view_page.hpp) ----
 
 class Bytes {
   constructor(bytes) { this.bytes = bytes; this.next = 0; }

@@ -29,4 +29,17 @@ void add_help_command(Command app);
 void add_completion_command(Command app);
 void add_man_command(Command app);
 
+// Those of kvsim cost and kvsim trace; command_cost.cpp and command_trace.cpp list them.
+
+void add_cost_estimate(Command cost);
+void add_cost_fit(Command cost);
+void add_cost_calibrate(Command cost);
+void add_cost_allocators(Command cost);
+void add_cost_break_even(Command cost);
+/// `models` and `machines`.
+void add_cost_lists(Command cost);
+
+void add_trace_mark(Command trace);
+void add_trace_show(Command trace);
+
 }  // namespace kvsim::tools

@@ -1,6 +1,5 @@
 // kvsim cost: bytes and seconds of policies that serve a model on a machine.
 #include "tools/commands/command.hpp"
-#include "tools/commands/cost_commands.hpp"
 
 namespace kvsim::tools {
 void add_cost_command(Command app) {

@@ -12,7 +12,7 @@
 #include "sim/cost/machine.hpp"
 #include "sim/cost/memory.hpp"
 #include "sim/cost/pool.hpp"
-#include "tools/commands/cost_commands.hpp"
+#include "tools/commands/command.hpp"
 #include "tools/options/output_options.hpp"
 #include "tools/printing/cost_document.hpp"
 #include "tools/printing/result_output.hpp"

@@ -8,7 +8,7 @@
 #include "analysis/results/numbers.hpp"
 #include "sim/base/error.hpp"
 #include "sim/cost/calibration.hpp"
-#include "tools/commands/cost_commands.hpp"
+#include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
 #include "tools/options/output_options.hpp"
 #include "tools/printing/formatted_output.hpp"

@@ -3,7 +3,7 @@
 
 #include "analysis/cost/cost_table.hpp"
 #include "sim/base/sizes.hpp"
-#include "tools/commands/cost_commands.hpp"
+#include "tools/commands/command.hpp"
 #include "tools/options/cost_options.hpp"
 #include "tools/printing/cost_document.hpp"
 #include "tools/printing/cost_notes.hpp"

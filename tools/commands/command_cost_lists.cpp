@@ -7,7 +7,7 @@
 #include "analysis/results/text_table.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/cost/memory.hpp"
-#include "tools/commands/cost_commands.hpp"
+#include "tools/commands/command.hpp"
 #include "tools/options/output_options.hpp"
 #include "tools/printing/cost_document.hpp"
 

@@ -23,7 +23,6 @@
 #include "tools/options/output_options.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/note.hpp"
 #include "traces/capture/chat_prompt.hpp"
 
 namespace kvsim::tools {

@@ -22,7 +22,6 @@
 #include "tools/options/traced_model.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/note.hpp"
 #include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {

@@ -8,7 +8,6 @@
 
 #include "analysis/report/write_report.hpp"
 #include "analysis/results/reading/read_tables.hpp"
-#include "analysis/view/packed_view.hpp"
 #include "analysis/view/view_page.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
@@ -55,8 +54,7 @@ void write_views(const ReportOptions& options) {
                       options.overwrite);
     ViewedRun run = viewed_run(trace, viewed, true);
     if (answered) add_read_answers(options.folder, run);
-    page.commit(
-        analysis::view_page(analysis::packed_view(run.view, run.cells), "kvsim view: " + run.view.trace));
+    page.commit(analysis::view_page(run.view, run.cells));
   }
 }
 

@@ -18,7 +18,6 @@
 #include "tools/options/mistaken_files.hpp"
 #include "tools/options/option_numbers.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/note.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -9,8 +9,6 @@
 #include "sim/base/error.hpp"
 #include "sim/base/partial_file.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/commands/trace_mark.hpp"
-#include "tools/commands/trace_show.hpp"
 #include "tools/options/mistaken_files.hpp"
 #include "tools/options/option_groups.hpp"
 #include "tools/options/option_numbers.hpp"
@@ -190,9 +188,9 @@ void add_trace_command(Command app) {
 )");
   trace.require_subcommand(1);
   add_info(trace);
-  add_show(trace);
+  add_trace_show(trace);
   add_check(trace);
-  add_mark(trace);
+  add_trace_mark(trace);
   add_generate(trace);
 }
 

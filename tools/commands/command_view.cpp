@@ -5,7 +5,6 @@
 
 #include "analysis/loop/evaluation.hpp"
 #include "analysis/results/policy_role.hpp"
-#include "analysis/view/packed_view.hpp"
 #include "analysis/view/view_answers.hpp"
 #include "analysis/view/view_page.hpp"
 #include "sim/base/error.hpp"
@@ -75,8 +74,7 @@ void write_view(const ViewOptions& options) {
     usage_error("cannot both be", "--answers, --model", "Read the answers, or let the model give them.");
   ViewedRun run = viewed_run(options.file, options, options.quiet);
   add_closed_loop(options, run);
-  output.commit(analysis::view_page(analysis::packed_view(run.view, run.cells),
-                                    options.title.empty() ? "kvsim view: " + run.view.trace : options.title));
+  output.commit(analysis::view_page(run.view, run.cells, options.title));
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "tools/options/named_inputs.hpp"
 #include "tools/options/option_groups.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/note.hpp"
 #include "tools/printing/version_text.hpp"
 
 namespace kvsim::tools {

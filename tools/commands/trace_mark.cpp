@@ -1,5 +1,3 @@
-#include "tools/commands/trace_mark.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "tools/commands/command.hpp"
 #include "tools/options/output_options.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/result_output.hpp"
@@ -79,7 +78,7 @@ void mark(const TraceMarkOptions& options) {
 
 }  // namespace
 
-void add_mark(Command trace) {
+void add_trace_mark(Command trace) {
   Command command = trace.add_subcommand(
       "mark",
       "Copies a trace and marks in the copy which of the prompt's tokens are evidence, context, question",

@@ -1,5 +1,3 @@
-#include "tools/commands/trace_show.hpp"
-
 #include <cmath>
 #include <memory>
 #include <ostream>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "tools/commands/command.hpp"
 #include "tools/commands/viewed_run.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/visible_text.hpp"
@@ -140,7 +139,7 @@ void show(const TraceShowOptions& options) {
 
 }  // namespace
 
-void add_show(Command trace) {
+void add_trace_show(Command trace) {
   Command command = trace.add_subcommand(
       "show",
       "Prints the text of a run with its evidence marked, and with --policy what each policy holds of it",

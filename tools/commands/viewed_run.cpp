@@ -10,7 +10,6 @@
 #include "tools/options/chosen_sequences.hpp"
 #include "tools/options/option_numbers.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/note.hpp"
 
 namespace kvsim::tools {
 

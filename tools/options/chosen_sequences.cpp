@@ -3,7 +3,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "tools/options/mistaken_files.hpp"
-#include "tools/printing/note.hpp"
+#include "tools/printing/front_end.hpp"
 #include "traces/format/reader.hpp"
 
 namespace kvsim::tools {

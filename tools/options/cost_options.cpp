@@ -6,7 +6,6 @@
 #include "sim/base/error.hpp"
 #include "sim/base/sizes.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/note.hpp"
 
 namespace kvsim::tools {
 namespace {

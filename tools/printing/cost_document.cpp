@@ -3,7 +3,7 @@
 #include "analysis/cost/cost_table.hpp"
 #include "tools/printing/cost_notes.hpp"
 #include "tools/printing/formatted_output.hpp"
-#include "tools/printing/note.hpp"
+#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 

@@ -45,6 +45,11 @@ class FrontEnd {
 /// The one of this thread: the terminal, or what a UseFrontEnd has set.
 FrontEnd& front_end();
 
+/// Tells the front end what a person should know although nothing failed.
+inline void note(const std::string& text) {
+  front_end().note(text);
+}
+
 /// What `work` makes of a Progress that the front end follows meanwhile.
 template <class Work>
 auto followed(const std::string& label, bool quiet, const Work& work) {

@@ -7,7 +7,7 @@
 #include "analysis/requests/tier_table.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
-#include "tools/commands/cost_commands.hpp"
+#include "tools/commands/command.hpp"
 #include "tools/options/output_options.hpp"
 #include "tools/options/value_ranges.hpp"
 #include "tools/printing/cost_document.hpp"

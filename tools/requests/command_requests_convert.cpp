@@ -5,7 +5,6 @@
 #include "sim/base/suggest.hpp"
 #include "sim/requests/prefix/prefix_tree.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/note.hpp"
 #include "tools/printing/result_output.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"

@@ -6,7 +6,6 @@
 #include "sim/base/partial_file.hpp"
 #include "tools/options/output_options.hpp"
 #include "tools/printing/front_end.hpp"
-#include "tools/printing/note.hpp"
 
 namespace kvsim::tools {
 

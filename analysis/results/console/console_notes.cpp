@@ -1,7 +1,5 @@
 #include "analysis/results/console/console_notes.hpp"
 
-#include <algorithm>
-
 #include "analysis/results/cuts.hpp"
 #include "sim/base/joined.hpp"
 
@@ -40,9 +38,6 @@ class Notes {
  private:
   const std::string& label(const Row& row) const { return table_.labels.at(row.params); }
 
-  static void add_once(std::vector<std::string>& all, const std::string& text) {
-    if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(text);
-  }
   void add(const std::string& text) { add_once(notes_, text); }
 
   void add_skipped() {

@@ -7,9 +7,7 @@
 #include <set>
 
 #include "analysis/results/console/console_notes.hpp"
-#include "analysis/results/console/contest.hpp"
-#include "analysis/results/console/means_over_traces.hpp"
-#include "analysis/results/console/step_losses.hpp"
+#include "analysis/results/console/console_rows.hpp"
 #include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/policy_labels.hpp"
@@ -45,7 +43,7 @@ bool differs(const std::vector<Row>& rows, Get get) {
   return std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return get(row) != get(rows.front()); });
 }
 
-/// Rows of one scope; those of scope step are folded (step_losses.hpp).
+/// Rows of one scope; those of scope step are folded (console_rows.hpp).
 class ReplayTable {
  public:
   ReplayTable(std::vector<Row> rows, Scope scope, const StepLosses* losses = nullptr)

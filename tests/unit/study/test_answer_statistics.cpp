@@ -3,8 +3,8 @@
 
 #include "analysis/figures/figure_kind.hpp"
 #include "analysis/loop/answer_rows.hpp"
-#include "analysis/report/answer_findings.hpp"
 #include "analysis/report/evidence.hpp"
+#include "analysis/report/findings.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"

@@ -1,7 +1,6 @@
 // What stands in the place of this room where kvsim was built without it.
 #include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/commands/cost_commands.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -1,5 +1,6 @@
-#include "analysis/results/console/means_over_traces.hpp"
+#include "analysis/results/console/console_rows.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -8,6 +9,90 @@
 #include "analysis/results/metrics/metric.hpp"
 
 namespace kvsim::analysis {
+
+StepLosses step_losses(const std::vector<Row>& rows) {
+  StepLosses out;
+  const Row* before = nullptr;
+  for (const Row& row : rows) {
+    if (before == nullptr || *row.step <= *before->step) {
+      out.rows.push_back(row);
+      out.by_step.emplace_back();
+    }
+    before = &row;
+    if (const std::optional<double> loss = row["attention_loss"])
+      out.by_step.back().emplace(*row.step, *loss);
+  }
+  for (std::size_t i = 0; i < out.rows.size(); ++i) {
+    if (out.by_step[i].empty()) continue;
+    double sum = 0;
+    for (const auto& [step, loss] : out.by_step[i]) sum += loss;
+    out.rows[i].set("attention_loss", sum / static_cast<double>(out.by_step[i].size()));
+  }
+  return out;
+}
+
+std::vector<std::uint64_t> shown_steps(const StepLosses& losses) {
+  constexpr std::size_t kMostSteps = 8;  ///< measured steps that all have their column
+  std::set<std::uint64_t> steps;
+  for (const auto& by_step : losses.by_step)
+    for (const auto& [step, loss] : by_step) steps.insert(step);
+  if (steps.size() > kMostSteps) {
+    const std::uint64_t last = *steps.rbegin();
+    std::erase_if(steps, [&](std::uint64_t step) { return step != last && (step & (step - 1)) != 0; });
+  }
+  return {steps.begin(), steps.end()};
+}
+
+namespace {
+
+/// What is compared with what.
+using Contest = std::tuple<std::string, std::string, std::string, std::optional<std::uint32_t>,
+                           std::optional<std::uint32_t>>;
+Contest contest_of(const Row& row) {
+  return {row.trace, row.cut, row.budget, row.layer, row.head};
+}
+
+/// Lower is better; undefined for rows out of competition.
+std::optional<double> badness(const Row& row, const Metric& metric) {
+  if (row.own_budget || row.oracle) return {};
+  return row[metric.key]
+             ? std::optional(metric.better == Better::higher ? -*row[metric.key] : *row[metric.key])
+             : std::nullopt;
+}
+
+/// What they compete by: the first metric that one of them has. Cells without it, such as those that store
+/// other numbers, are out of competition.
+const Metric& metric_of(const std::vector<Row>& rows) {
+  for (const Metric* metric : leading_metrics())
+    if (std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row[metric->key].has_value(); }))
+      return *metric;
+  return *leading_metrics().back();
+}
+
+}  // namespace
+
+std::vector<bool> winners(const std::vector<Row>& rows) {
+  struct Range {
+    double least, most;
+  };
+  std::map<Contest, Range> ranges;
+  const Metric& metric = metric_of(rows);
+  for (const Row& row : rows) {
+    const std::optional<double> bad = badness(row, metric);
+    if (!bad) continue;
+    const auto [entry, fresh] = ranges.try_emplace(contest_of(row), Range{*bad, *bad});
+    entry->second.least = std::min(entry->second.least, *bad);
+    entry->second.most = std::max(entry->second.most, *bad);
+  }
+  std::vector<bool> won;
+  for (const Row& row : rows) {
+    const std::optional<double> bad = badness(row, metric);
+    const auto range = ranges.find(contest_of(row));
+    won.push_back(bad && *bad == range->second.least && range->second.least < range->second.most);
+  }
+  return won;
+}
+
 namespace {
 
 /// What rows of different traces have in common.

@@ -1,0 +1,200 @@
+// Where XKV's importance w lies in the prompt, how much of it the largest positions retain, and how many that
+// takes.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "analysis/kinds/kind.hpp"
+#include "analysis/kinds/retention_curve.hpp"
+#include "sim/base/error.hpp"
+#include "sim/inspect/layer_importance.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// "rows" and "pool", to which a kind adds its own.
+std::vector<ParamSpec> importance_settings() {
+  return {{.name = "rows",
+           .fallback = "8",
+           .min = 1,
+           .max = 1 << 20,
+           .help = "Last prompt rows whose attention is importance"},
+          {.name = "pool",
+           .fallback = "7",
+           .min = 1,
+           .max = (1 << 20) - 1,
+           .help = "Positions that are averaged into each, an odd number; 1: none, plain attention"}};
+}
+
+/// w of each layer, as sim/inspect/layer_importance.hpp has it, with these settings. Throws Error(usage) for
+/// an even "pool" besides.
+std::vector<std::vector<double>> importance_of(const Measurement& of) {
+  sim::ImportanceStudy study;
+  study.rows = of.settings.count("rows");
+  study.pooling.kernel = of.settings.count("pool");
+  if (study.pooling.kernel % 2 == 0)
+    usage_error("'" + std::to_string(study.pooling.kernel) + "' is not odd", "--pool",
+                "As many positions on either side of each.");
+  study.threads = of.threads;
+  return sim::layer_importance(of.sequence, study, of.progress);
+}
+
+std::vector<std::vector<Value>> measure_importance(const Measurement& of) {
+  const std::uint64_t asked = of.settings.count("bins");
+  const std::vector<std::vector<double>> layers = importance_of(of);
+  const std::uint64_t n = layers[0].size(), bins = asked == 0 ? n : std::min(asked, n);
+  std::vector<std::vector<Value>> rows;
+  for (std::uint64_t layer = 0; layer < layers.size(); ++layer) {
+    const std::vector<double>& w = layers[layer];
+    const double sum = std::accumulate(w.begin(), w.end(), 0.0);
+    for (std::uint64_t bin = 0; bin < bins; ++bin) {
+      // Spans differ by one position at most.
+      const std::uint64_t first = n / bins * bin + std::min(bin, n % bins),
+                          end = n / bins * (bin + 1) + std::min(bin + 1, n % bins);
+      const double part = std::accumulate(w.begin() + static_cast<std::ptrdiff_t>(first),
+                                          w.begin() + static_cast<std::ptrdiff_t>(end), 0.0);
+      rows.push_back({of.trace, layer, first, end - 1, sum > 0 ? Value(part / sum) : Value()});
+    }
+  }
+  return rows;
+}
+
+/// 1, 2, ... in steps of a factor 2^(1 / points), the asked shares of `most`, and `most`: ascending, each
+/// once.
+std::vector<std::uint64_t> sizes_to_show(std::size_t most, std::uint64_t points,
+                                         const std::vector<double>& shares) {
+  const auto all = static_cast<double>(most);
+  std::vector<std::uint64_t> sizes{most};
+  for (double k = 0, n = 1; n < all; n = std::round(std::exp2(++k / static_cast<double>(points))))
+    sizes.push_back(static_cast<std::uint64_t>(n));
+  for (const double share : shares)
+    sizes.push_back(static_cast<std::uint64_t>(std::max(std::round(share * all), 1.0)));
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+std::vector<std::vector<Value>> measure_retention(const Measurement& of) {
+  const std::uint64_t points = of.settings.count("points");
+  const std::vector<double> shares = of.settings.shares("shares");
+  const std::vector<std::vector<double>> layers = importance_of(of);
+  const std::vector<std::uint64_t> sizes = sizes_to_show(layers[0].size(), points, shares);
+  std::vector<std::vector<Value>> rows;
+  for (std::uint64_t layer = 0; layer < layers.size(); ++layer) {
+    const RetentionCurve curve(layers[layer]);
+    for (const std::uint64_t n : sizes)
+      rows.push_back({of.trace, layer, n, static_cast<double>(n) / static_cast<double>(curve.size()),
+                      value_of(curve.retained(n)), value_of(curve.per_bit(n)), value_of(curve.slope(n))});
+  }
+  return rows;
+}
+
+std::vector<std::vector<Value>> measure_retention_size(const Measurement& of) {
+  const std::vector<double> targets = of.settings.shares("r");
+  const double least = of.settings.real("slope");
+  const std::vector<std::vector<double>> layers = importance_of(of);
+  std::vector<std::vector<Value>> rows;
+  for (std::uint64_t layer = 0; layer < layers.size(); ++layer) {
+    const RetentionCurve curve(layers[layer]);
+    const auto row = [&](const char* rule, double target,
+                         const std::optional<std::size_t>& n) -> std::vector<Value> {
+      if (!n) return {of.trace, layer, rule, target, {}, {}, {}};
+      const double share = static_cast<double>(*n) / static_cast<double>(curve.size());
+      return {of.trace, layer, rule, target, std::uint64_t{*n}, share, value_of(curve.retained(*n))};
+    };
+    for (const double target : targets) rows.push_back(row("retention", target, curve.size_for(target)));
+    rows.push_back(row("slope", least, curve.last_slope(least)));
+  }
+  return rows;
+}
+
+}  // namespace
+
+/// Where in the prompt each layer's importance lies.
+Kind importance_kind() {
+  Kind kind;
+  kind.name = "importance";
+  kind.summary = "Where in the prompt the importance of each layer lies";
+  kind.source = "XKV, Fig. 2";
+  kind.settings = importance_settings();
+  kind.settings.push_back({.name = "bins",
+                           .fallback = "128",
+                           .max = kNoLimit,
+                           .help = "Positions are summed into at most so many spans; 0: every position"});
+  kind.columns = {
+      {"trace", "", "trace file, as given"},
+      {"layer", "", "layer"},
+      {"first", "", "first position of the span"},
+      {"last", "", "its last position"},
+      {"share", "", "importance of the span / importance of all positions before the last rows"},
+  };
+  kind.notes = {"Importance: attention of the last prompt rows, mean over rows and query heads, pooled."};
+  kind.measure = measure_importance;
+  return kind;
+}
+
+/// R(n), ISR(n) and its slope, layer by layer.
+Kind retention_kind() {
+  Kind kind;
+  kind.name = "retention";
+  kind.summary = "How much importance the n largest positions of each layer retain, by n";
+  kind.source = "XKV, Fig. 3, eq. 9 and 10";
+  kind.settings = importance_settings();
+  kind.settings.push_back({.name = "points",
+                           .fallback = "2",
+                           .min = 1,
+                           .max = 64,
+                           .help = "Sizes n per doubling, on a geometric grid"});
+  kind.settings.push_back({.name = "shares",
+                           .type = ParamType::shares,
+                           .fallback = "5%,10%,20%,50%",
+                           .help = "Sizes besides, as shares of the positions"});
+  kind.columns = {
+      {"trace", "", "trace file, as given"},
+      {"layer", "", "layer"},
+      {"n", "tokens", "positions that are kept: those of largest importance"},
+      {"share", "", "n / positions that have an importance"},
+      {"r", "", "R(n), importance they retain / importance of all"},
+      {"isr", "per bit", "ISR(n) = R(n) / log2 n; R is a share, not percent"},
+      {"isr_slope", "per bit", "f(n) = ISR(n) - ISR(n - 1)"},
+  };
+  kind.notes = {"Importance: attention of the last prompt rows, mean over rows and query heads, pooled.",
+                "r: share of it that the n largest positions retain. isr: r / log2 n."};
+  kind.measure = measure_retention;
+  return kind;
+}
+
+/// How many positions each layer needs: for a share of its importance, or until another one adds too little.
+Kind retention_size_kind() {
+  Kind kind;
+  kind.name = "retention-size";
+  kind.summary = "How many positions each layer needs to retain a share of its importance";
+  kind.source = "XKV, Fig. 4, eq. 10";
+  kind.settings = importance_settings();
+  kind.settings.push_back({.name = "r",
+                           .type = ParamType::shares,
+                           .fallback = "50%,80%,90%,95%",
+                           .help = "Shares of importance to retain"});
+  kind.settings.push_back(
+      {.name = "slope",
+       .type = ParamType::real,
+       .fallback = "0",
+       .min = -1,
+       .max = 1,
+       .help = "And the last n at which ISR(n) - ISR(n - 1) is at least this, r a share"});
+  kind.columns = {
+      {"trace", "", "trace file, as given"},
+      {"layer", "", "layer"},
+      {"rule", "", "retention: the smallest n with R(n) >= target; slope: the largest with f(n) >= target"},
+      {"target", "", "what the rule asks for"},
+      {"n", "tokens", "positions the layer needs, those of largest importance"},
+      {"share", "", "n / positions that have an importance"},
+      {"r", "", "R(n), importance they retain / importance of all"},
+  };
+  kind.notes = {"retention: fewest positions that retain the target share of importance.",
+                "slope: the last n at which r / log2 n still grows by the target per position."};
+  kind.measure = measure_retention_size;
+  return kind;
+}
+
+}  // namespace kvsim::analysis

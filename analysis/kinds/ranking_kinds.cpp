@@ -1,0 +1,163 @@
+// How far rankings of positions are from the best order to drop them in.
+#include <algorithm>
+
+#include "analysis/kinds/kind.hpp"
+#include "policies/api/composition.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
+#include "sim/inspect/ranking_study.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// Rankings as typed, and the study they make. `study.dropped` is left to the kind.
+struct AskedRankings {
+  std::vector<std::string> names;
+  sim::RankingStudy study;
+};
+
+namespace {
+
+sim::Ranking ranking_of(const std::string& text, const policy::Registry& policies) {
+  sim::Ranking ranking;
+  if (text == "hash") {
+    ranking.by = sim::Ranking::By::hash;
+  } else if (text == "recency") {
+    ranking.by = sim::Ranking::By::recency;
+  } else {
+    const policy::Composition composition = policy::parse_composition(text, policies);
+    ranking.part = composition.eviction;
+    if (composition.name.find('+') != std::string::npos)
+      usage_error("'" + text + "' has an allocation; a ranking drops whatever its lane's size", "--rankings");
+    if (!ranking.part.spec->scored()) {
+      std::vector<std::string> scored{"hash", "recency"};
+      for (const policy::PolicySpec& spec : policies.policies())
+        if (spec.scored()) scored.push_back(spec.name);
+      usage_error("'" + text + "' does not rank by a score", "--rankings",
+                  "These do: " + joined(scored, ", ") + ".");
+    }
+  }
+  return ranking;
+}
+
+}  // namespace
+
+/// "rankings", "mean", "bits" and "seed", to which a kind adds its own.
+std::vector<ParamSpec> ranking_settings() {
+  return {
+      {.name = "rankings",
+       .type = ParamType::texts,
+       .fallback = "l2_norm,keydiff,hash,recency,random",
+       .help = "hash, recency, or policies that rank by a score, such as snapkv(window=4)"},
+      {.name = "mean",
+       .type = ParamType::choice,
+       .fallback = "all_rows",
+       .choices = {"all_rows", "visible"},
+       .help = "Attention of a position: mean over all_rows of the prompt, or over those that see it "
+               "(visible)"},
+      {.name = "bits", .fallback = "16", .min = 1, .max = 64, .help = "Length of the codes of ranking hash"},
+      {.name = "seed", .fallback = "0", .max = kNoLimit, .help = "Of ranking hash and of random policies"}};
+}
+
+/// Throws Error(usage) for a ranking asked for twice, and a policy that does not rank by a score.
+AskedRankings asked_rankings(const Measurement& of) {
+  AskedRankings out;
+  out.names = of.settings.texts("rankings");
+  for (auto name = out.names.begin(); name != out.names.end(); ++name) {
+    if (std::find(out.names.begin(), name, *name) != name)
+      usage_error("'" + *name + "' is asked for twice", "--rankings");
+    out.study.rankings.push_back(ranking_of(*name, of.policies));
+  }
+  out.study.mean = of.settings.word("mean") == "visible" ? sim::RowMean::visible : sim::RowMean::all_rows;
+  out.study.hash_bits = of.settings.count("bits");
+  out.study.seed = of.settings.count("seed");
+  out.study.threads = of.threads;
+  return out;
+}
+
+std::vector<std::vector<Value>> measure_ranking_loss(const Measurement& of) {
+  const AskedRankings asked = asked_rankings(of);
+  const std::vector<sim::LaneRankings> lanes = sim::ranking_study(of.sequence, asked.study, of.progress);
+  const std::uint64_t heads = of.sequence.model().n_kv_heads;
+  std::vector<std::vector<Value>> rows;
+  for (std::size_t ranking = 0; ranking < asked.names.size(); ++ranking)
+    for (std::uint64_t i = 0; i < lanes.size(); ++i) {
+      const double area = lanes[i].rankings[ranking].area, most = lanes[i].largest_area;
+      rows.push_back({of.trace, asked.names[ranking], i / heads, i % heads, of.sequence.prompt_length(), area,
+                      most, most > 0 ? Value(std::min(area / most, 1.0)) : Value()});
+    }
+  return rows;
+}
+
+std::vector<std::vector<Value>> measure_cumulative_loss(const Measurement& of) {
+  AskedRankings asked = asked_rankings(of);
+  asked.study.dropped = of.settings.shares("dropped");
+  const std::vector<sim::LaneRankings> lanes = sim::ranking_study(of.sequence, asked.study, of.progress);
+  const trace::Model& model = of.sequence.model();
+  std::vector<std::vector<Value>> rows;
+  for (std::size_t ranking = 0; ranking < asked.names.size(); ++ranking)
+    for (std::uint64_t layer = 0; layer < model.n_layers; ++layer)
+      for (std::size_t share = 0; share < asked.study.dropped.size(); ++share) {
+        double loss = 0, least = 0;
+        for (std::size_t head = 0; head < model.n_kv_heads; ++head) {
+          const sim::LaneRankings& lane = lanes[layer * model.n_kv_heads + head];
+          loss += lane.rankings[ranking].loss[share] / model.n_kv_heads;
+          least += lane.least_loss[share] / model.n_kv_heads;
+        }
+        rows.push_back({of.trace, asked.names[ranking], layer, asked.study.dropped[share], loss, least});
+      }
+  return rows;
+}
+
+}  // namespace
+
+/// How far each ranking of positions is from the best one, lane by lane: HashEvict's ALR.
+Kind ranking_loss_kind() {
+  Kind kind;
+  kind.name = "ranking-loss";
+  kind.summary = "How far rankings of positions are from the best order to drop them in, by lane (ALR)";
+  kind.source = "HashEvict, Fig. 8";
+  kind.settings = ranking_settings();
+  kind.columns = {
+      {"trace", "", "trace file, as given"},
+      {"ranking", "", "which positions are dropped first"},
+      {"layer", "", "layer"},
+      {"head", "", "KV head within the layer"},
+      {"tokens", "tokens", "prompt positions that are ranked"},
+      {"alr", "tokens", "sum over m of the attention that the first m dropped have beyond the m least"},
+      {"alr_max", "tokens", "the same for the worst order: most attention first"},
+      {"alr_share", "", "alr / alr_max"},
+  };
+  kind.notes = {
+      "alr: area between a ranking's cumulative attention loss and the least possible; it grows with "
+      "the prompt.",
+      "alr_share: 0 drops least attention first, 1 most; a random order has about half."};
+  kind.measure = measure_ranking_loss;
+  return kind;
+}
+
+/// What each ranking of positions has lost after dropping a share of them, layer by layer.
+Kind cumulative_loss_kind() {
+  Kind kind;
+  kind.name = "cumulative-loss";
+  kind.summary = "Attention that rankings of positions lose, by the share of positions they drop";
+  kind.source = "HashEvict, Fig. 8 and its definition of cumulative attention loss";
+  kind.settings = ranking_settings();
+  kind.settings.push_back({.name = "dropped",
+                           .type = ParamType::shares,
+                           .fallback = "5%,10%,20%,30%,40%,50%,60%,70%,80%,90%,95%",
+                           .help = "Shares of the prompt's positions that are dropped"});
+  kind.columns = {
+      {"trace", "", "trace file, as given"},
+      {"ranking", "", "which positions are dropped first"},
+      {"layer", "", "layer"},
+      {"dropped", "share", "positions dropped / positions of the prompt"},
+      {"loss", "share", "mean attention of the dropped positions, summed; mean over the layer's lanes"},
+      {"loss_ideal", "share", "the same when those with least attention are dropped first"},
+  };
+  kind.notes = {"loss: attention of the prompt's rows on what is dropped; loss_ideal: of the best order."};
+  kind.measure = measure_cumulative_loss;
+  return kind;
+}
+
+}  // namespace kvsim::analysis
