@@ -172,9 +172,9 @@ Statistics write_statistics(Tables& tables, const Records& whole, const Records&
   if (whole.rows.empty() && answers.rows.empty()) return empty_statistics();
   StatisticsOptions options;
   options.metrics = config.metrics;
-  options.resamples = config.resamples;
-  options.seed = config.statistics_seed;
-  options.confidence = config.confidence;
+  options.resamples = config.statistics.resamples;
+  options.seed = config.statistics.seed;
+  options.confidence = config.statistics.confidence;
   const std::vector<TraceId> lengths = lengths_of(traces);
   Statistics made = statistics_of(whole, lengths, options);
   std::vector<const Metric*> closed;
@@ -322,12 +322,12 @@ StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
   const Records answered = write_answers(written, folder, answers);
   step();
   const Statistics made =
-      write_statistics(written, whole, comparable_answers(answered, answers.roles, config.least_full), config,
+      write_statistics(written, whole, comparable_answers(answered, answers.roles, config.statistics.least_full), config,
                        traces, out.notes);
   step();
   const Records priced = write_prices(written, prices, traces, out.notes);
   if (!made.means.rows.empty()) out.winners = name_winners(written, made, whole, answered, priced);
-  tell_failed_workloads(answered, config.least_full, out.notes);
+  tell_failed_workloads(answered, config.statistics.least_full, out.notes);
   out.answers = answered.rows.size();
   out.skipped = all_skipped(folder, traces, replays, answers, tables);
   step();

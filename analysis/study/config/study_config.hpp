@@ -52,6 +52,13 @@ struct StudyAnalysis {
   std::vector<std::pair<std::string, std::string>> settings{};  ///< every one of the kind once expanded
 };
 
+struct StudyStatistics {
+  std::uint64_t resamples = 0;
+  double confidence = 0;
+  std::uint64_t seed = 0;
+  double least_full = 0;  ///< share of a workload's items that its full cache must answer to be ranked
+};
+
 struct StudyConfig {
   std::string name, title;
   std::vector<StudyTraces> traces;
@@ -65,10 +72,7 @@ struct StudyConfig {
   bool bounds = true;
   std::vector<std::string> scopes, metrics;
   std::vector<StudyAnalysis> analyses;
-  std::uint64_t resamples = 0;
-  double confidence = 0;
-  std::uint64_t statistics_seed = 0;
-  double least_full = 0;  ///< share of a workload's items that its full cache must answer to be ranked
+  StudyStatistics statistics;
   /// On which machine which model is priced; empty: only what rules read is told.
   std::string machine, model;
   std::vector<std::uint64_t> price_prompts;  ///< tokens; empty: usual_prompts()

@@ -52,8 +52,8 @@ TEST_CASE("study: what is left out has a default") {
   CHECK(config.has_loop("open"));
   CHECK_FALSE(config.has_loop("closed"));
   CHECK((config.evaluate.mode == "both" && config.evaluate.max_new_tokens == 8 &&
-         config.evaluate.force == "answer" && config.least_full == 0.9));
-  CHECK((config.resamples == 2000 && config.confidence == 0.95 && config.report));
+         config.evaluate.force == "answer" && config.statistics.least_full == 0.9));
+  CHECK((config.statistics.resamples == 2000 && config.statistics.confidence == 0.95 && config.report));
 }
 
 TEST_CASE("study: shorthands mean what they stand for") {
