@@ -187,8 +187,7 @@ Statistics write_statistics(Tables& tables, const Records& whole, const Records&
   tables.write("differences", made.differences);
   tables.write("ranks", made.ranks);
   for (std::vector<std::string>* told : {&made.notes, &more.notes})
-    for (std::string& note : *told)
-      if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+    for (const std::string& note : *told) add_once(notes, note);
   return made;
 }
 
@@ -321,9 +320,9 @@ StudyResults write_results(StudyFolder& folder, const StudyConfig& config,
   step();
   const Records answered = write_answers(written, folder, answers);
   step();
-  const Statistics made =
-      write_statistics(written, whole, comparable_answers(answered, answers.roles, config.statistics.least_full), config,
-                       traces, out.notes);
+  const Statistics made = write_statistics(
+      written, whole, comparable_answers(answered, answers.roles, config.statistics.least_full), config,
+      traces, out.notes);
   step();
   const Records priced = write_prices(written, prices, traces, out.notes);
   if (!made.means.rows.empty()) out.winners = name_winners(written, made, whole, answered, priced);

@@ -4,6 +4,7 @@
 
 #include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/partial_file.hpp"
 #include "sim/base/suggest.hpp"
 #include "sim/replay/calibrate.hpp"
@@ -36,12 +37,6 @@ std::vector<std::string> calibrated_names() {
   return out;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
-}
-
 /// The part that is typed without file=, which is what is about to be made.
 policy::Part codec_of(const std::string& typed) {
   const std::size_t open = typed.find('(');
@@ -50,7 +45,7 @@ policy::Part codec_of(const std::string& typed) {
   if (spec == nullptr)
     usage_error("is no representation and no selection", name, suggestion(name, calibrated_names()));
   if (!spec->make_calibrator)
-    usage_error("learns nothing of other runs", name, "These do: " + listed(calibrated_names()) + ".");
+    usage_error("learns nothing of other runs", name, "These do: " + joined(calibrated_names()) + ".");
   std::string rest = open == std::string::npos ? ")" : typed.substr(open + 1);
   if (rest != ")") rest = "," + rest;
   const policy::Composition parsed =
@@ -88,7 +83,7 @@ void run_calibrate(const CalibrateOptions& options) {
 void add_calibrate_command(Command app) {
   Command command = app.add_subcommand(
       "calibrate", "Measure on recorded runs what a representation or a selection needs on others",
-      std::string(kCalibrateExamples) + "\nThese are calibrated: " + listed(calibrated_names()) +
+      std::string(kCalibrateExamples) + "\nThese are calibrated: " + joined(calibrated_names()) +
           ".\nReplay and evaluate refuse to test a file on the runs that it was measured on.\n");
   const auto options = std::make_shared<CalibrateOptions>();
   command.add_required("CODEC", options->codec, "CODEC",

@@ -5,6 +5,7 @@
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/text_table.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/cost/memory.hpp"
 #include "tools/commands/command.hpp"
@@ -60,11 +61,8 @@ void print(std::ostream& out, analysis::TextTable& table, const std::vector<Item
 /// "compute, memory: matrix products on a40; reserved_gib: ..."
 std::string fitted_text(const cost::Machine& machine) {
   std::string text;
-  for (const cost::Fit& fit : machine.fitted) {
-    if (!text.empty()) text += "; ";
-    for (std::size_t i = 0; i < fit.keys.size(); ++i) text += (i == 0 ? "" : ", ") + fit.keys[i];
-    text += ": " + fit.measurements;
-  }
+  for (const cost::Fit& fit : machine.fitted)
+    text += (text.empty() ? "" : "; ") + joined(fit.keys) + ": " + fit.measurements;
   return text;
 }
 

@@ -12,6 +12,7 @@
 #include "analysis/loop/evaluation.hpp"
 #include "analysis/results/document.hpp"
 #include "sim/base/byte_text.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/suggest.hpp"
@@ -122,12 +123,9 @@ void prepare_texts(std::vector<capture::WorkloadItem>& items, const EvaluateOpti
 void tell_skipped(const analysis::Records& records) {
   const std::size_t skipped = records.column("skipped");
   std::vector<std::string> told;
-  for (const std::vector<analysis::Value>& row : records.rows) {
-    const std::string& why = analysis::text(row[skipped]);
-    if (why.empty() || std::find(told.begin(), told.end(), why) != told.end()) continue;
-    told.push_back(why);
-    note("skipped: " + why);
-  }
+  for (const std::vector<analysis::Value>& row : records.rows)
+    if (const std::string& why = analysis::text(row[skipped]); !why.empty()) add_once(told, why);
+  for (const std::string& why : told) note("skipped: " + why);
 }
 
 /// Parts of policies that changed nothing, each once; of how many prompts, where not of all.

@@ -11,6 +11,7 @@
 #include "analysis/results/replay_document.hpp"
 #include "analysis/results/rows.hpp"
 #include "sim/base/byte_text.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/replay/decisions.hpp"
 #include "sim/replay/idle_parts.hpp"
 #include "sim/replay/replay.hpp"
@@ -105,13 +106,10 @@ void announce(const std::vector<ChosenSequence>& studies, const sim::Request& re
 
 void tell_what_surprises(const std::vector<analysis::Row>& rows, const analysis::Records& records) {
   std::vector<std::string> told;
-  for (const analysis::Row& row : rows) {
-    if (row.skipped.empty()) continue;
-    const std::string text = row.trace + ": skipped " + row.policy + " at " + row.budget + ": " + row.skipped;
-    if (std::find(told.begin(), told.end(), text) != told.end()) continue;
-    told.push_back(text);
-    note(text);
-  }
+  for (const analysis::Row& row : rows)
+    if (!row.skipped.empty())
+      add_once(told, row.trace + ": skipped " + row.policy + " at " + row.budget + ": " + row.skipped);
+  for (const std::string& text : told) note(text);
   for (const analysis::Row& row : rows) {
     if (row.scope != analysis::Scope::all || row.own_budget || row["allotted_tokens"].value_or(0) == 0 ||
         row["allotted_tokens"] == row.budget_tokens)

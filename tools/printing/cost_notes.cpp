@@ -27,10 +27,6 @@ std::string range_text(const std::vector<std::uint64_t>& values) {
          " values)";
 }
 
-void add_once(std::vector<std::string>& all, const std::string& text) {
-  if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(text);
-}
-
 /// Names of the policies for which `holds` is true, of those that have a price somewhere.
 template <class Holds>
 std::string names_of(const CostStudy& study, const std::vector<CostRow>& rows, Holds holds) {

@@ -1,6 +1,5 @@
 #include "tools/printing/manual_page.hpp"
 
-#include <algorithm>
 #include <cctype>
 
 #include "sim/base/joined.hpp"
@@ -65,8 +64,7 @@ std::string synopsis(const DescribedCommand& command) {
 
 std::string options_text(const DescribedCommand& command) {
   std::vector<std::string> groups;
-  for (const DescribedOption& option : command.options)
-    if (std::find(groups.begin(), groups.end(), option.group) == groups.end()) groups.push_back(option.group);
+  for (const DescribedOption& option : command.options) add_once(groups, option.group);
   std::string out;
   for (const std::string& group : groups) {
     out += section(group);
