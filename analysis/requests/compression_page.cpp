@@ -1,22 +1,15 @@
 #include "analysis/requests/compression_page.hpp"
 
-#include <functional>
 #include <ostream>
 
 #include "analysis/cost/cost_table.hpp"
-#include "analysis/requests/serving_table.hpp"
+#include "analysis/results/declared_columns.hpp"
 #include "analysis/results/numbers.hpp"
-#include "analysis/results/text_table.hpp"
 #include "sim/base/byte_text.hpp"
+#include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
-
-struct Shown {
-  const char* heading;
-  Align align;
-  std::function<std::string(const CompressionRow&)> text;
-};
 
 std::string right_text(const CompressionRow& row) {
   if (!row.right) return "-";
@@ -26,12 +19,12 @@ std::string right_text(const CompressionRow& row) {
   return out;
 }
 
-std::vector<Shown> shown_columns(const CompressionGrid& grid) {
+std::vector<Shown<CompressionRow>> shown_columns(const CompressionGrid& grid) {
   using Row = CompressionRow;
-  std::vector<Shown> out;
+  std::vector<Shown<Row>> out;
   if (grid.serving.rates.size() > 1)
     out.push_back({"rate", Align::point, [](const Row& row) { return rounded_text(row.run.settings.rate); }});
-  const std::vector<Shown> always{
+  const std::vector<Shown<Row>> always{
       {"memory", Align::right, [](const Row& row) { return bytes_text(row.run.memory); }},
       {"keeping", Align::left, [](const Row& row) { return std::string(keeping_name(row.keeping)); }},
       {"policy", Align::left, compression_label},
@@ -67,9 +60,7 @@ constexpr const char* kRests[] = {
 std::string answers_text(const CompressionGrid& grid) {
   if (!grid.answers) return "No answers are joined: kvsim evaluate makes them, --answers names them.";
   const std::vector<std::string> models = distinct(*grid.answers, "model");
-  std::string names;
-  for (const std::string& model : models) names += (names.empty() ? "" : ", ") + model;
-  return "Answers are those of " + names +
+  return "Answers are those of " + joined(models) +
          " at cut `prompt` (compressed, and full caches) and `question` "
          "(compressed and shared); their prompts are not those of the traffic.";
 }
@@ -85,15 +76,7 @@ void write_compression_table(std::ostream& out, const CompressionGrid& grid,
                              const std::vector<CompressionRow>& rows) {
   out << "model    " << described(grid.serving.served.model) << "\nmachine  "
       << described(grid.serving.served.machine) << "\n\n";
-  TextTable table;
-  const std::vector<Shown> columns = shown_columns(grid);
-  for (const Shown& column : columns) table.add_column(column.heading, column.align);
-  for (const CompressionRow& row : rows) {
-    std::vector<std::string> fields;
-    for (const Shown& column : columns) fields.push_back(column.text(row));
-    table.add_row(fields);
-  }
-  table.print(out);
+  shown_table(shown_columns(grid), rows, [](const std::string&, const std::string&) {}).print(out);
   out << '\n' << answers_text(grid) << '\n';
 }
 
@@ -104,15 +87,16 @@ void write_compression_page(std::ostream& out, const CompressionGrid& grid,
       << ". All have the same memory for keys and values. They keep them as they come, for one request "
          "(neither) or for later prompts, too (shared: prefix caching); compressed, for one request "
          "(compressed); or compressed, for later prompts, too (compressed and shared).\n\n";
-  const std::vector<Shown> columns = shown_columns(grid);
+  const std::vector<Shown<CompressionRow>> columns = shown_columns(grid);
   out << '|';
-  for (const Shown& column : columns) out << ' ' << column.heading << " |";
+  for (const Shown<CompressionRow>& column : columns) out << ' ' << column.heading << " |";
   out << "\n|";
-  for (const Shown& column : columns) out << (column.align == Align::left ? " --- |" : " ---: |");
+  for (const Shown<CompressionRow>& column : columns)
+    out << (column.align == Align::left ? " --- |" : " ---: |");
   out << '\n';
   for (const CompressionRow& row : rows) {
     out << '|';
-    for (const Shown& column : columns) out << ' ' << column.text(row) << " |";
+    for (const Shown<CompressionRow>& column : columns) out << ' ' << column.text(row) << " |";
     out << '\n';
   }
   out << "\nWhat this rests on:\n\n";

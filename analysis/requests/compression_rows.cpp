@@ -1,12 +1,11 @@
 #include "analysis/requests/compression_rows.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <tuple>
 
 #include "analysis/agreement/joined_loops.hpp"
 #include "analysis/requests/cache_capacity.hpp"
 #include "analysis/requests/compressed_model.hpp"
+#include "analysis/results/declared_columns.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
@@ -80,6 +79,61 @@ class Answers {
   Records means_{};
 };
 
+const Columns<CompressionRow>& compression_fields() {
+  using Row = CompressionRow;
+  using S = serving::ServingSummary;
+  const auto sum = [](auto S::*what) { return [what](const Row& row) { return row.run.summary.*what; }; };
+  const auto spread = [](Spread S::*of, double Spread::*part) {
+    return [=](const Row& row) { return row.run.summary.*of.*part; };
+  };
+  const auto policy = [](std::string policy::Composition::*what) {
+    return [what](const Row& row) { return row.policy == nullptr ? Value() : Value(row.policy->*what); };
+  };
+  const auto right = [](auto RightAnswers::*what) {
+    return [what](const Row& row) { return row.right ? as_field((*row.right).*what) : Value(); };
+  };
+  static const Columns<Row> all{
+      {"keeping", "",
+       "what becomes of keys and values of prompts: neither (as they come, for one request), shared (as they "
+       "come, for later prompts, too), compressed (with the question known, for one request), compressed and "
+       "shared (with the question not known)",
+       [](const Row& row) { return keeping_name(row.keeping); }},
+      {"policy", "", "that compresses; null: none", policy(&policy::Composition::name)},
+      {"params", "", "of the policy, every effective value", policy(&policy::Composition::params)},
+      {"budget", "", "of a prompt; null: the policy's own, or no policy",
+       [](const Row& row) { return text_or_none(row.budget); }},
+      {"memory_bytes", "bytes", "for keys and values on each device",
+       [](const Row& row) { return row.run.memory; }},
+      {"rate", "", "times as fast as the trace at which requests arrive",
+       [](const Row& row) { return row.run.settings.rate; }},
+      {"token_bytes", "bytes", "that a token takes on each device", &Row::token_bytes},
+      {"capacity", "tokens", "that the memory holds",
+       [](const Row& row) { return row.run.settings.engine.memory.capacity; }},
+      {"hit_rate", "share", "of the tokens of prompts, found when their request started", sum(&S::hit_rate)},
+      {"computed_tokens", "tokens", "of prompts and generated ones", sum(&S::computed_tokens)},
+      {"ttft_mean", "s", "from arrival to the first token, mean", spread(&S::ttft, &Spread::mean)},
+      {"ttft_p50", "s", "50th percentile", spread(&S::ttft, &Spread::p50)},
+      {"ttft_p99", "s", "99th percentile", spread(&S::ttft, &Spread::p99)},
+      {"tpot_mean", "s", "time per further token, mean", spread(&S::tpot, &Spread::mean)},
+      {"tpot_p99", "s", "99th percentile", spread(&S::tpot, &Spread::p99)},
+      {"requests_per_second", "1/s", "from the first arrival to the last token",
+       sum(&S::requests_per_second)},
+      {"generated_per_second", "tokens/s", "generated tokens over the same seconds",
+       sum(&S::generated_per_second)},
+      {"goodput", "1/s", "requests that keep the limits, over the seconds; null: no limits",
+       sum(&S::goodput)},
+      {"good_share", "share", "of the requests that keep the limits; null: no limits", sum(&S::good_share)},
+      {"busy", "share", "of the seconds in which an engine is in a step", sum(&S::busy)},
+      {"running", "", "sequences at a time, while busy", sum(&S::running)},
+      {"preemptions", "", "times a sequence gave its memory up", sum(&S::preemptions)},
+      {"right", "share", "of the items that the model answers right; null: not in the answers",
+       right(&RightAnswers::mean)},
+      {"right_low", "share", "lower end of its 95% interval over items", right(&RightAnswers::low)},
+      {"right_high", "share", "upper end", right(&RightAnswers::high)},
+      {"items", "", "that were answered", right(&RightAnswers::items)}};
+  return all;
+}
+
 }  // namespace
 
 const char* keeping_name(Keeping keeping) {
@@ -144,70 +198,12 @@ std::vector<CompressionRow> compression_rows(const RequestTrace& trace, const Co
 }
 
 const std::vector<ColumnInfo>& compression_columns() {
-  static const std::vector<ColumnInfo> columns{
-      {"keeping", "",
-       "what becomes of keys and values of prompts: neither (as they come, for one request), shared (as they "
-       "come, for later prompts, too), compressed (with the question known, for one request), compressed and "
-       "shared (with the question not known)"},
-      {"policy", "", "that compresses; null: none"},
-      {"params", "", "of the policy, every effective value"},
-      {"budget", "", "of a prompt; null: the policy's own, or no policy"},
-      {"memory_bytes", "bytes", "for keys and values on each device"},
-      {"rate", "", "times as fast as the trace at which requests arrive"},
-      {"token_bytes", "bytes", "that a token takes on each device"},
-      {"capacity", "tokens", "that the memory holds"},
-      {"hit_rate", "share", "of the tokens of prompts, found when their request started"},
-      {"computed_tokens", "tokens", "of prompts and generated ones"},
-      {"ttft_mean", "s", "from arrival to the first token, mean"},
-      {"ttft_p50", "s", "50th percentile"},
-      {"ttft_p99", "s", "99th percentile"},
-      {"tpot_mean", "s", "time per further token, mean"},
-      {"tpot_p99", "s", "99th percentile"},
-      {"requests_per_second", "1/s", "from the first arrival to the last token"},
-      {"generated_per_second", "tokens/s", "generated tokens over the same seconds"},
-      {"goodput", "1/s", "requests that keep the limits, over the seconds; null: no limits"},
-      {"good_share", "share", "of the requests that keep the limits; null: no limits"},
-      {"busy", "share", "of the seconds in which an engine is in a step"},
-      {"running", "", "sequences at a time, while busy"},
-      {"preemptions", "", "times a sequence gave its memory up"},
-      {"right", "share", "of the items that the model answers right; null: not in the answers"},
-      {"right_low", "share", "lower end of its 95% interval over items"},
-      {"right_high", "share", "upper end"},
-      {"items", "", "that were answered"}};
-  return columns;
+  static const std::vector<ColumnInfo> all = infos(compression_fields());
+  return all;
 }
 
 Records compression_records(const std::vector<CompressionRow>& rows) {
-  Records out{compression_columns(), {}};
-  const auto real = [](double value) { return std::isfinite(value) ? Value(value) : Value(); };
-  for (const CompressionRow& row : rows) {
-    const serving::ServingSummary& summary = row.run.summary;
-    std::vector<Value>& fields = out.rows.emplace_back();
-    fields.emplace_back(std::string(keeping_name(row.keeping)));
-    fields.push_back(row.policy == nullptr ? Value() : Value(row.policy->name));
-    fields.push_back(row.policy == nullptr ? Value() : Value(row.policy->params));
-    fields.push_back(row.budget.empty() ? Value() : Value(row.budget));
-    fields.emplace_back(row.run.memory);
-    fields.emplace_back(row.run.settings.rate);
-    fields.emplace_back(row.token_bytes);
-    fields.emplace_back(row.run.settings.engine.memory.capacity);
-    fields.push_back(real(summary.hit_rate));
-    fields.emplace_back(summary.computed_tokens);
-    for (const double value : {summary.ttft.mean, summary.ttft.p50, summary.ttft.p99, summary.tpot.mean,
-                               summary.tpot.p99, summary.requests_per_second, summary.generated_per_second})
-      fields.push_back(real(value));
-    fields.push_back(value_of(summary.goodput));
-    fields.push_back(value_of(summary.good_share));
-    fields.push_back(real(summary.busy));
-    fields.push_back(real(summary.running));
-    fields.emplace_back(summary.preemptions);
-    const std::optional<RightAnswers>& right = row.right;
-    fields.push_back(right ? Value(right->mean) : Value());
-    fields.push_back(right ? value_of(right->low) : Value());
-    fields.push_back(right ? value_of(right->high) : Value());
-    fields.push_back(right ? Value(right->items) : Value());
-  }
-  return out;
+  return table_of(compression_fields(), rows);
 }
 
 }  // namespace kvsim::analysis

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/requests/serving_records.hpp"
+#include "analysis/requests/serving_tables.hpp"
 #include "analysis/results/records.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/replay/budget.hpp"

@@ -7,7 +7,7 @@
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/cost_points.hpp"
 #include "analysis/figures/results_view.hpp"
-#include "analysis/requests/hit_records.hpp"
+#include "analysis/requests/hit_tables.hpp"
 #include "analysis/results/numbers.hpp"
 #include "sim/base/joined.hpp"
 

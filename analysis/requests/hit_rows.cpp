@@ -5,11 +5,11 @@
 #include <functional>
 #include <limits>
 
-#include "analysis/requests/hit_partition.hpp"
-#include "analysis/requests/hit_sample.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/nearest_rank.hpp"
 #include "sim/base/workers.hpp"
 #include "sim/requests/prefix/hit_replay.hpp"
+#include "sim/requests/prefix/subtree_sampling.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -18,6 +18,74 @@ using prefix::CellHits;
 using prefix::PrefixTree;
 using requests::Request;
 using requests::RequestTrace;
+
+/// The parts that rows are about.
+struct HitPartition {
+  std::vector<std::string> names{};  ///< in the order in which parts are shown
+  /// Of every request the index of its name; kNone: it is of no part. Empty for depths, which are parts of
+  /// every prompt.
+  std::vector<std::uint32_t> of{};
+};
+
+/// Depth 0 is the first block, depth i the blocks from 2^(i - 1) to below 2^i: the first of them.
+constexpr std::uint64_t first_of_depth(std::size_t depth) {
+  return depth == 0 ? 0 : std::uint64_t{1} << (depth - 1);
+}
+
+HitPartition named_parts(const RequestTrace& trace, const std::vector<std::string>& names,
+                         std::uint32_t Request::*index, const char* what) {
+  HitPartition out{.names = names, .of = {}};
+  for (const Request& request : trace.requests) out.of.push_back(request.*index);
+  if (names.empty())
+    usage_error("the trace names no " + std::string(what), "--by", "Say --by depth, or leave it out.");
+  return out;
+}
+
+HitPartition turn_parts(const RequestTrace& trace) {
+  HitPartition out;
+  for (const Request& request : trace.requests) {
+    const bool known = request.turn != requests::kNone && request.turn > 0;
+    out.of.push_back(known ? request.turn - 1 : requests::kNone);
+  }
+  // Turns that no request is of have no row; numbers from a file are not sizes.
+  std::vector<std::uint32_t> turns;
+  for (const std::uint32_t turn : out.of)
+    if (turn != requests::kNone) turns.push_back(turn);
+  std::sort(turns.begin(), turns.end());
+  turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
+  if (turns.empty()) usage_error("the trace has no turns", "--by", "Say --by depth, or leave it out.");
+  for (std::uint32_t& turn : out.of)
+    if (turn != requests::kNone)
+      turn = static_cast<std::uint32_t>(std::lower_bound(turns.begin(), turns.end(), turn) - turns.begin());
+  for (const std::uint32_t turn : turns) out.names.push_back(std::to_string(std::uint64_t{turn} + 1));
+  return out;
+}
+
+HitPartition depth_parts(const RequestTrace& trace) {
+  std::uint32_t longest = 0;
+  for (const Request& request : trace.requests) longest = std::max(longest, request.prompt_tokens);
+  HitPartition out;
+  for (std::size_t depth = 0; first_of_depth(depth) * trace.block_tokens < longest; ++depth)
+    out.names.push_back(std::to_string(first_of_depth(depth) * trace.block_tokens));
+  return out;
+}
+
+/// Throws Error(usage) where the trace has no such parts.
+HitPartition partition(const RequestTrace& trace, HitParts parts) {
+  switch (parts) {
+    case HitParts::category:
+      return named_parts(trace, trace.categories, &Request::category, "categories");
+    case HitParts::session:
+      return named_parts(trace, trace.sessions, &Request::session, "sessions");
+    case HitParts::turn:
+      return turn_parts(trace);
+    case HitParts::depth:
+      return depth_parts(trace);
+    case HitParts::none:
+      break;
+  }
+  return {.names = {""}, .of = std::vector<std::uint32_t>(trace.requests.size(), 0)};
+}
 
 /// Prefills of every request behind every run of blocks, each computed when it is first asked for.
 class PrefillTable {
@@ -180,6 +248,52 @@ void visit_cells(const RequestTrace& trace, const PrefixTree& tree, const HitGri
   });
   CellHits unlimited{.run = ceiling, .present = ceiling};
   visit({nullptr, {}, &unlimited});
+}
+
+/// Rows of all requests and of their last half, from grid.sample: what a cache without limits hits is known
+/// of the trace and of the sample, and other hits are to it as in the sample.
+std::vector<HitRow> sampled_hit_rows(const RequestTrace& trace, const HitGrid& grid, Progress* progress) {
+  if (grid.parts != HitParts::none || grid.residency)
+    usage_error("stands for all requests together", "a sample", "Leave out parts and residencies.");
+  const prefix::PrefixTree tree(trace);
+  const prefix::SubtreeSample sample =
+      prefix::sampled_subtrees(trace, tree, grid.sample->rate, grid.sample->seed);
+  if (sample.trace.requests.empty())
+    usage_error("no request is in a sample of " + std::to_string(grid.sample->rate), "a sample",
+                "Say a larger share, or another seed.");
+  HitGrid of_sample = grid;
+  of_sample.sample.reset();
+  for (CacheCapacity& capacity : of_sample.capacities)
+    capacity.blocks = std::max<std::uint64_t>(sample.capacity(capacity.blocks), 1);
+  const std::vector<HitRow> found = hit_rows(sample.trace, of_sample, progress);
+  HitGrid nothing = grid;
+  nothing.sample.reset();
+  nothing.policies.clear();
+  const std::vector<HitRow> ceilings = hit_rows(trace, nothing);
+  std::vector<HitRow> out;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::size_t window = i % 2;  // of every cell all requests, then the last half
+    const HitRow& sampled = found[i];
+    const HitRow& most = found[found.size() - 2 + window];
+    HitRow row = ceilings[window];
+    if (sampled.policy != nullptr) {
+      const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
+      const double hits =
+          share(static_cast<double>(sampled.hit_tokens), static_cast<double>(most.hit_tokens));
+      row.policy = &grid.policies[static_cast<std::size_t>(sampled.policy - of_sample.policies.data())];
+      row.capacity = grid.capacities[(i / 2) % grid.capacities.size()];
+      row.hit_tokens =
+          static_cast<std::uint64_t>(std::llround(hits * static_cast<double>(row.ceiling_tokens)));
+      if (row.saved_s) {
+        row.saved_s = *row.saved_s * share(*sampled.saved_s, *most.saved_s);
+        row.saved_flops = *row.saved_flops * share(*sampled.saved_flops, *most.saved_flops);
+      }
+      row.blocks = row.hit_blocks = row.wasted_blocks = row.untouched = std::nullopt;
+      row.p50 = row.p90 = row.p99 = std::nullopt;
+    }
+    out.push_back(std::move(row));
+  }
+  return out;
 }
 
 }  // namespace

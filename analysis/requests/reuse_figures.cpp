@@ -6,7 +6,7 @@
 #include "analysis/figures/cost_points.hpp"
 #include "analysis/requests/break_even.hpp"
 #include "analysis/requests/compression_rows.hpp"
-#include "analysis/requests/tier_records.hpp"
+#include "analysis/requests/tier_tables.hpp"
 #include "analysis/results/numbers.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/joined.hpp"

@@ -1,6 +1,7 @@
 #pragma once
 /// What a prefix cache holds and on what it stands, as typed: the options that commands about prefix caches
 /// share.
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,5 +30,12 @@ std::optional<analysis::PrefillCost> prefill_cost(const CacheOptions& options);
 
 /// The replacements of comma lists; "all": every one of them. Throws Error(usage).
 std::vector<policy::Part> parse_replacements(const std::vector<std::string>& lists);
+
+/// `8K` tokens, `64GiB`, `1K..1M:x2`, `16GiB..1TiB:x4`, and commas between them; ascending, each once, in
+/// whole blocks. `token_bytes`: what a token takes; none: bytes are refused. Throws Error(usage), also for
+/// less than a block and more than 1,000 capacities.
+std::vector<analysis::CacheCapacity> parse_capacities(const std::string& text, const std::string& option,
+                                                      std::uint32_t block_tokens,
+                                                      std::optional<double> token_bytes);
 
 }  // namespace kvsim::tools

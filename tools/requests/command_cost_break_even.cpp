@@ -4,7 +4,7 @@
 
 #include "analysis/requests/break_even.hpp"
 #include "analysis/requests/prefill_cost.hpp"
-#include "analysis/requests/tier_table.hpp"
+#include "analysis/requests/tier_tables.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
 #include "tools/commands/command.hpp"

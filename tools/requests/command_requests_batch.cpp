@@ -1,8 +1,7 @@
 // kvsim requests batch: a trace as batches that are known in advance: rows of prompts, reads of steps.
 #include <memory>
 
-#include "analysis/requests/batch_records.hpp"
-#include "analysis/requests/batch_table.hpp"
+#include "analysis/requests/batch_tables.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"

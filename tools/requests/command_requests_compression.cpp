@@ -12,7 +12,6 @@
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
 #include "tools/requests/served_options.hpp"
-#include "tools/requests/serving_lists.hpp"
 
 namespace kvsim::tools {
 namespace {

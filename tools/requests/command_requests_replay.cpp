@@ -1,15 +1,13 @@
 // kvsim requests replay: what prefix caches hit, for all policies and capacities.
 #include <memory>
 
-#include "analysis/requests/hit_records.hpp"
-#include "analysis/requests/hit_table.hpp"
+#include "analysis/requests/hit_tables.hpp"
 #include "sim/base/error.hpp"
 #include "tools/options/option_numbers.hpp"
 #include "tools/options/output_options.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/requests/cache_options.hpp"
-#include "tools/requests/capacity_list.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
 #include "traces/requests/generated_blocks.hpp"

@@ -3,8 +3,7 @@
 #include <memory>
 
 #include "analysis/asked/policy_choice.hpp"
-#include "analysis/requests/serving_records.hpp"
-#include "analysis/requests/serving_table.hpp"
+#include "analysis/requests/serving_tables.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
@@ -17,7 +16,6 @@
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
 #include "tools/requests/served_options.hpp"
-#include "tools/requests/serving_lists.hpp"
 
 namespace kvsim::tools {
 namespace {

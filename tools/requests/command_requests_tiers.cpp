@@ -2,8 +2,7 @@
 #include <memory>
 
 #include "analysis/cost/cost_table.hpp"
-#include "analysis/requests/tier_records.hpp"
-#include "analysis/requests/tier_table.hpp"
+#include "analysis/requests/tier_tables.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/split.hpp"
@@ -11,7 +10,6 @@
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/requests/cache_options.hpp"
-#include "tools/requests/capacity_list.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
 #include "tools/requests/served_options.hpp"

@@ -3,13 +3,14 @@
 #include <cmath>
 #include <ostream>
 
+#include "analysis/results/declared_columns.hpp"
 #include "analysis/results/numbers.hpp"
-#include "analysis/results/text_table.hpp"
 #include "sim/base/quoted.hpp"
 
 namespace kvsim::tools {
 namespace {
 
+using analysis::as_field;
 using analysis::rounded_text;
 using analysis::Value;
 using prefix::Ceiling;
@@ -17,10 +18,6 @@ using prefix::Ceiling;
 Value share(std::uint64_t part, std::uint64_t whole) {
   if (whole == 0) return {};
   return static_cast<double>(part) / static_cast<double>(whole);
-}
-
-Value real_value(double value) {
-  return std::isfinite(value) ? Value(value) : Value();
 }
 
 std::string percent(const Value& value) {
@@ -46,82 +43,86 @@ const char* text_of(requests::Generated generated) {
   return "";
 }
 
-/// A column and the field that it has for a trace.
-struct Said {
-  analysis::ColumnInfo column;
-  Value value;
-};
+using Traces = analysis::Columns<NamedRequests>;
 
-void say_distribution(std::vector<Said>& out, const std::string& key, const std::string& unit,
-                      const std::string& of, const Spread& values) {
-  const auto say = [&](const char* part, const char* what, double Spread::*field) {
-    out.push_back({{key + part, unit, of + ": " + what}, real_value(values.*field)});
+void add_distribution(Traces& out, const std::string& key, const std::string& unit, const std::string& of,
+                      Spread prefix::RequestSummary::*values) {
+  const auto add = [&](const char* part, const char* what, double Spread::*field) {
+    out.emplace_back(key + part, unit, of + ": " + what,
+                     [=](const NamedRequests& trace) { return trace.summary.*values.*field; });
   };
-  say("_mean", "mean", &Spread::mean);
-  say("_p50", "median", &Spread::p50);
-  say("_p90", "90th percentile, nearest rank", &Spread::p90);
-  say("_p99", "99th percentile, nearest rank", &Spread::p99);
-  say("_max", "longest", &Spread::max);
+  add("_mean", "mean", &Spread::mean);
+  add("_p50", "median", &Spread::p50);
+  add("_p90", "90th percentile, nearest rank", &Spread::p90);
+  add("_p99", "99th percentile, nearest rank", &Spread::p99);
+  add("_max", "longest", &Spread::max);
 }
 
-void say_sharing(std::vector<Said>& out, const std::optional<prefix::Sharing>& sharing) {
-  const auto say = [&](const char* key, const char* unit, const char* what, const auto& of) {
-    out.push_back({{key, unit, what}, sharing ? Value(of(*sharing)) : Value()});
-  };
+Traces sharing_columns() {
   using S = prefix::Sharing;
-  say("blocks", "", "blocks of all prompts", [](const S& s) { return s.blocks; });
-  say("distinct_blocks", "", "different ones, each behind its prefix", [](const S& s) { return s.distinct; });
-  say("seen_once", "share", "of the distinct: in one prompt alone",
-      [](const S& s) { return share(s.seen_once, s.distinct); });
-  say("roots", "", "different first blocks", [](const S& s) { return s.roots; });
-  say("branching", "", "blocks that more than one other stands behind",
-      [](const S& s) { return s.branching; });
-  say("widest", "", "blocks that stand behind one, at most", [](const S& s) { return s.widest; });
-  say("deepest", "", "blocks of the longest prompt", [](const S& s) { return s.deepest; });
-  say("top_reuse", "share", "of the reuses: by the 1 % of distinct blocks that are reused most",
-      [](const S& s) { return s.top_share; });
-  say("ceiling", "share", "of all prompt tokens: those that a cache without limits would have had",
-      [](const S& s) { return share(s.all.hit_tokens, s.all.tokens); });
-  say("ceiling_tokens", "tokens", "these", [](const S& s) { return s.all.hit_tokens; });
-  say("ceiling_whole", "share", "the same of whole blocks alone",
-      [](const S& s) { return share(s.all.whole_tokens, s.all.tokens); });
-  say("half_ceiling", "share", "the ceiling over the last half of the requests",
-      [](const S& s) { return share(s.last_half.hit_tokens, s.last_half.tokens); });
-  say("half_ceiling_tokens", "tokens", "these", [](const S& s) { return s.last_half.hit_tokens; });
-  say("half_tokens", "tokens", "prompt tokens of the last half",
-      [](const S& s) { return s.last_half.tokens; });
-  say("half_ceiling_whole", "share", "the same of whole blocks alone",
-      [](const S& s) { return share(s.last_half.whole_tokens, s.last_half.tokens); });
+  const auto of = [](auto read) {
+    return [read](const NamedRequests& trace) {
+      return trace.summary.sharing ? as_field(std::invoke(read, *trace.summary.sharing)) : Value();
+    };
+  };
+  const auto part = [&](Ceiling S::*window, std::uint64_t Ceiling::*hits) {
+    return of([=](const S& s) { return share(s.*window.*hits, (s.*window).tokens); });
+  };
+  return {{"blocks", "", "blocks of all prompts", of(&S::blocks)},
+          {"distinct_blocks", "", "different ones, each behind its prefix", of(&S::distinct)},
+          {"seen_once", "share", "of the distinct: in one prompt alone",
+           of([](const S& s) { return share(s.seen_once, s.distinct); })},
+          {"roots", "", "different first blocks", of(&S::roots)},
+          {"branching", "", "blocks that more than one other stands behind", of(&S::branching)},
+          {"widest", "", "blocks that stand behind one, at most", of(&S::widest)},
+          {"deepest", "", "blocks of the longest prompt", of(&S::deepest)},
+          {"top_reuse", "share", "of the reuses: by the 1 % of distinct blocks that are reused most",
+           of(&S::top_share)},
+          {"ceiling", "share", "of all prompt tokens: those that a cache without limits would have had",
+           part(&S::all, &Ceiling::hit_tokens)},
+          {"ceiling_tokens", "tokens", "these", of([](const S& s) { return s.all.hit_tokens; })},
+          {"ceiling_whole", "share", "the same of whole blocks alone", part(&S::all, &Ceiling::whole_tokens)},
+          {"half_ceiling", "share", "the ceiling over the last half of the requests",
+           part(&S::last_half, &Ceiling::hit_tokens)},
+          {"half_ceiling_tokens", "tokens", "these", of([](const S& s) { return s.last_half.hit_tokens; })},
+          {"half_tokens", "tokens", "prompt tokens of the last half",
+           of([](const S& s) { return s.last_half.tokens; })},
+          {"half_ceiling_whole", "share", "the same of whole blocks alone",
+           part(&S::last_half, &Ceiling::whole_tokens)}};
 }
 
-std::vector<Said> said_of(const NamedRequests& trace) {
-  const prefix::RequestSummary& summary = trace.summary;
-  const bool blocks = summary.sharing.has_value();
-  std::vector<Said> out{
-      {{"trace", "", "name of the file"}, trace.name},
-      {{"format", "", "as it was read"}, trace.format},
-      {{"block_tokens", "tokens", "of a block; none: the trace does not say which prompts share tokens"},
-       blocks ? Value(std::uint64_t{trace.block_tokens}) : Value()},
-      {{"hash", "", "what an id names: chained or content"},
-       blocks ? Value(text_of(trace.hashing)) : Value()},
-      {{"tail", "", "whether tokens behind the last whole block have an id"},
-       blocks ? Value(text_of(trace.tail)) : Value()},
-      {{"generated_blocks", "", "how those are known: none, inferred or given"},
-       blocks ? Value(text_of(trace.generated)) : Value()},
-      {{"requests", "", "in the trace"}, summary.requests},
-      {{"end", "s", "when the last request arrives that waits for none"}, summary.end_s},
-      {{"waiting", "", "requests that arrive when their parent has ended"}, summary.waiting},
-      {{"sessions", "", "in the trace"}, summary.sessions},
-      {{"later_turns", "", "requests that continue one of the trace"}, summary.later_turns},
-      {{"prompt_tokens", "tokens", "of all requests"}, summary.prompt_tokens},
-      {{"generated_tokens", "tokens", "of all requests"}, summary.generated_tokens}};
-  say_distribution(out, "prompt", "tokens", "prompts", summary.prompt);
-  say_distribution(out, "generated", "tokens", "answers", summary.generated);
-  say_distribution(out, "gap", "s", "time between arrivals", summary.gap_s);
-  out.push_back({{"gap_cv", "", "standard deviation of the gaps over their mean; 1: a Poisson process"},
-                 std::isfinite(summary.gap_s.mean) ? Value(summary.gap_cv) : Value()});
-  say_sharing(out, summary.sharing);
-  return out;
+Traces columns() {
+  using Row = NamedRequests;
+  using S = prefix::RequestSummary;
+  const auto sum = [](auto S::*what) { return [what](const Row& trace) { return trace.summary.*what; }; };
+  const auto of_blocks = [](auto read) {
+    return [read](const Row& trace) { return trace.summary.sharing ? as_field(read(trace)) : Value(); };
+  };
+  Traces out{{"trace", "", "name of the file", &Row::name},
+             {"format", "", "as it was read", &Row::format},
+             {"block_tokens", "tokens", "of a block; none: the trace does not say which prompts share tokens",
+              of_blocks([](const Row& trace) { return trace.block_tokens; })},
+             {"hash", "", "what an id names: chained or content",
+              of_blocks([](const Row& trace) { return text_of(trace.hashing); })},
+             {"tail", "", "whether tokens behind the last whole block have an id",
+              of_blocks([](const Row& trace) { return text_of(trace.tail); })},
+             {"generated_blocks", "", "how those are known: none, inferred or given",
+              of_blocks([](const Row& trace) { return text_of(trace.generated); })},
+             {"requests", "", "in the trace", sum(&S::requests)},
+             {"end", "s", "when the last request arrives that waits for none", sum(&S::end_s)},
+             {"waiting", "", "requests that arrive when their parent has ended", sum(&S::waiting)},
+             {"sessions", "", "in the trace", sum(&S::sessions)},
+             {"later_turns", "", "requests that continue one of the trace", sum(&S::later_turns)},
+             {"prompt_tokens", "tokens", "of all requests", sum(&S::prompt_tokens)},
+             {"generated_tokens", "tokens", "of all requests", sum(&S::generated_tokens)}};
+  add_distribution(out, "prompt", "tokens", "prompts", &S::prompt);
+  add_distribution(out, "generated", "tokens", "answers", &S::generated);
+  add_distribution(out, "gap", "s", "time between arrivals", &S::gap_s);
+  out.emplace_back("gap_cv", "", "standard deviation of the gaps over their mean; 1: a Poisson process",
+                   [](const Row& trace) {
+                     return std::isfinite(trace.summary.gap_s.mean) ? Value(trace.summary.gap_cv) : Value();
+                   });
+  return std::move(out) + sharing_columns();
 }
 
 std::string lengths_text(const Spread& values, int decimals) {
@@ -186,16 +187,7 @@ void write_one(std::ostream& out, const NamedRequests& trace) {
 }  // namespace
 
 analysis::Records request_records(const std::vector<NamedRequests>& traces) {
-  analysis::Records out;
-  for (const NamedRequests& trace : traces) {
-    out.columns.clear();
-    out.rows.emplace_back();
-    for (Said& said : said_of(trace)) {
-      out.columns.push_back(std::move(said.column));
-      out.rows.back().push_back(std::move(said.value));
-    }
-  }
-  return out;
+  return table_of(columns(), traces);
 }
 
 void write_requests_text(std::ostream& out, const std::vector<NamedRequests>& traces) {

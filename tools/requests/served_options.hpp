@@ -1,6 +1,8 @@
 #pragma once
 /// Which model serves on which machine: the same options in every command that serves requests.
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "sim/requests/serving/served_model.hpp"
 #include "tools/options/command_tree.hpp"
@@ -26,5 +28,12 @@ std::uint64_t usual_memory(const serving::ServedModel& served, std::uint64_t ste
 
 /// A number of requests, engines or blocks: from 1 to 2^20. Throws Error(usage).
 std::uint32_t small_count(std::uint64_t count, const std::string& option);
+
+/// Bytes for keys and values on each device; empty: 90 % of its memory, vLLM's default, without weights,
+/// what the runtime takes, and the activations of a step of `step_tokens` tokens. Throws Error(usage).
+std::vector<std::uint64_t> parse_memories(const std::string& text, const serving::ServedModel& served,
+                                          std::uint64_t step_tokens);
+/// How many times as fast as the trace: "0.5,1,2". Throws Error(usage).
+std::vector<double> parse_rates(const std::string& text);
 
 }  // namespace kvsim::tools

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/requests/tier_records.hpp"
+#include "analysis/requests/tier_tables.hpp"
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"

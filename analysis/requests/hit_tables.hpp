@@ -1,5 +1,6 @@
 #pragma once
-/// Hits of prefix caches as tidy tables.
+/// Hits of prefix caches as tidy tables, and as people read them.
+#include <iosfwd>
 #include <vector>
 
 #include "analysis/requests/hit_rows.hpp"
@@ -13,5 +14,9 @@ inline constexpr const char* kHitsTable = "hits";
 const std::vector<ColumnInfo>& hit_columns();
 Records hit_records(const std::vector<HitRow>& rows);
 Records request_hit_records(const std::vector<RequestHit>& hits, const requests::RequestTrace& trace);
+
+/// For people: capacities down, policies across, the share of prompt tokens that hits; with a model on a
+/// machine the share of prefill seconds that is saved, too. With parts a line for each of them.
+void write_hit_table(std::ostream& out, const HitGrid& grid, const std::vector<HitRow>& rows);
 
 }  // namespace kvsim::analysis

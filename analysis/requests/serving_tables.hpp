@@ -1,7 +1,10 @@
 #pragma once
-/// Runs of a trace on a served model as rows: one per run, or one per request of every run.
+/// Runs of a trace on a served model as rows, one per run or one per request of every run, and as people read
+/// them: what differs between runs, and what matters most.
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "analysis/results/records.hpp"
@@ -49,5 +52,10 @@ const std::vector<ColumnInfo>& serving_columns();
 Records serving_records(const std::vector<ServingRun>& runs);
 /// One row per request, in the order of the trace.
 Records request_outcome_records(const std::vector<ServingRun>& runs, const requests::RequestTrace& trace);
+
+/// So many decimals, "-" for what is not finite.
+std::string real_text(double value, int decimals);
+
+void write_serving_table(std::ostream& out, const ServingGrid& grid, const std::vector<ServingRun>& runs);
 
 }  // namespace kvsim::analysis

@@ -1,6 +1,8 @@
 #pragma once
-/// Batches of a trace that is known in advance as rows: one for each number of requests and method.
+/// Batches of a trace that is known in advance as rows, one for each number of requests and method, and as
+/// people read them.
 #include <cstdint>
+#include <iosfwd>
 #include <vector>
 
 #include "analysis/results/records.hpp"
@@ -29,5 +31,6 @@ std::vector<BatchRow> batch_rows(const requests::RequestTrace& trace, const Batc
                                  Progress* progress = nullptr);
 
 Records batch_records(const std::vector<BatchRow>& rows, const BatchGrid& grid);
+void write_batch_table(std::ostream& out, const BatchGrid& grid, const std::vector<BatchRow>& rows);
 
 }  // namespace kvsim::analysis

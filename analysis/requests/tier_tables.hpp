@@ -1,5 +1,6 @@
 #pragma once
-/// What prompts find in the tiers, and where loading is faster than computing, as people read it.
+/// What prompts find in the tiers as a tidy table; that, and where loading is faster than computing, as
+/// people read it.
 #include <iosfwd>
 #include <string>
 #include <utility>
@@ -9,6 +10,12 @@
 #include "analysis/requests/tier_rows.hpp"
 
 namespace kvsim::analysis {
+
+/// What the table is called where several tables are read.
+inline constexpr const char* kTiersTable = "tiers";
+
+const std::vector<ColumnInfo>& tier_columns();
+Records tier_records(const TierGrid& grid, const std::vector<TierRow>& rows);
 
 /// Lines above a table: a name and what it is.
 using TableHead = std::vector<std::pair<std::string, std::string>>;
