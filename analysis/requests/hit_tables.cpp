@@ -217,41 +217,42 @@ Records hit_records(const std::vector<HitRow>& rows) {
 }
 
 Records request_hit_records(const std::vector<RequestHit>& hits, const requests::RequestTrace& trace) {
-  using Row = RequestHit;
   const auto asked = [&trace](auto requests::Request::*what) {
-    return [&trace, what](const Row& row) { return trace.requests[row.request].*what; };
+    return [&trace, what](const RequestHit& row) { return trace.requests[row.request].*what; };
   };
   const auto named = [&trace](const std::vector<std::string>& names,
                               std::uint32_t requests::Request::*which) {
-    return [&trace, &names, which](const Row& row) {
+    return [&trace, &names, which](const RequestHit& row) {
       const std::uint32_t index = trace.requests[row.request].*which;
       return index < names.size() ? Value(names[index]) : Value();
     };
   };
-  const auto work = [](std::optional<PrefillWork> Row::*of, double PrefillWork::*what) {
-    return [=](const Row& row) { return row.*of ? Value((*(row.*of)).*what) : Value(); };
+  const auto work = [](std::optional<PrefillWork> RequestHit::*of, double PrefillWork::*what) {
+    return [=](const RequestHit& row) { return row.*of ? Value((*(row.*of)).*what) : Value(); };
   };
   return table_of(
-      cell_columns<Row>() +
-          Columns<Row>{
-              {"request", "", "as the trace has it, from 0", &Row::request},
+      cell_columns<RequestHit>() +
+          Columns<RequestHit>{
+              {"request", "", "as the trace has it, from 0", &RequestHit::request},
               {"session", "", "of the trace", named(trace.sessions, &requests::Request::session)},
               {"turn", "", "within the session, from 1",
-               [&trace](const Row& row) {
+               [&trace](const RequestHit& row) {
                  const std::uint32_t turn = trace.requests[row.request].turn;
                  return turn == requests::kNone ? Value() : as_field(turn);
                }},
               {"category", "", "of the trace", named(trace.categories, &requests::Request::category)},
               {"prompt_tokens", "tokens", "of the prompt", asked(&requests::Request::prompt_tokens)},
-              {"hit_tokens", "tokens", "in the leading run of blocks that are there", &Row::hit_tokens},
+              {"hit_tokens", "tokens", "in the leading run of blocks that are there",
+               &RequestHit::hit_tokens},
               {"blocks", "blocks", "of the prompt", asked(&requests::Request::n_blocks)},
-              {"hit_blocks", "blocks", "in the leading run", &Row::run},
+              {"hit_blocks", "blocks", "in the leading run", &RequestHit::run},
               {"wasted_blocks", "blocks", "there, but behind one that was not",
-               [](const Row& row) { return row.present - row.run; }},
+               [](const RequestHit& row) { return row.present - row.run; }},
               {"prefill_seconds", "s", "of a prefill that computes everything",
-               work(&Row::prefill, &PrefillWork::seconds)},
-              {"saved_seconds", "s", "of these, by what is hit", work(&Row::saved, &PrefillWork::seconds)},
-              {"saved_flops", "FLOP", "by what is hit", work(&Row::saved, &PrefillWork::flops)}},
+               work(&RequestHit::prefill, &PrefillWork::seconds)},
+              {"saved_seconds", "s", "of these, by what is hit",
+               work(&RequestHit::saved, &PrefillWork::seconds)},
+              {"saved_flops", "FLOP", "by what is hit", work(&RequestHit::saved, &PrefillWork::flops)}},
       hits);
 }
 
