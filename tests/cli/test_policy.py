@@ -8,8 +8,9 @@ from kvsim_command import SOURCE, CommandTest
 
 
 def registered(kind):
-    """Names on the lines KVSIM_<kind>(name...) of the list of built-ins."""
-    return re.findall(rf"^KVSIM_{kind}\(([\w.]+)", (SOURCE / "policies" / "builtin.def").read_text(), re.MULTILINE)
+    """Names on the lines KVSIM_<kind>(name...) of the lists of built-ins."""
+    lists = "".join((SOURCE / "policies" / name).read_text() for name in ("builtin.def", "replacements.def"))
+    return re.findall(rf"^KVSIM_{kind}\(([\w.]+)", lists, re.MULTILINE)
 
 
 class Policy(CommandTest):

@@ -74,7 +74,10 @@ herr_t read_block(H5FD_t* file, H5FD_mem_t kind, hid_t /*transfer*/, haddr_t add
     const ssize_t got =
         ::pread(self(file).target->descriptor, bytes + done, size - done, static_cast<off_t>(address + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return -1;
+    if (got < 0) {
+      self(file).target->failure = errno;
+      return -1;
+    }
     if (got == 0 && self(file).target->whole) return -1;
     if (got == 0) {  // what libhdf5 has allocated and not yet written are zeros to it
       std::memset(bytes + done, 0, size - done);

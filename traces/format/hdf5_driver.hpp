@@ -16,7 +16,7 @@ struct DriverTarget {
   bool ours = false;        ///< a new, empty file, whose metadata can be trusted
   bool whole = false;       ///< only read: nothing lies beyond its end, so that reading there is an error
   std::uint64_t bytes = 0;  ///< size at opening
-  int failure = 0;          ///< errno of the first failed write, 0 if none failed
+  int failure = 0;          ///< errno of the first failed write or the latest failed read, 0 if none failed
 };
 
 /// While one is there, reads of raw data by this thread have the system fetch the bytes from the disk, and

@@ -555,6 +555,8 @@ InputFile::InputFile(const std::string& path) : path_(path) {
   file_ = File(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()));
   if (!file_) {
     refuse_lack_of_memory();
+    if (target_.failure != 0)
+      input_error(std::string("cannot be read: ") + std::strerror(target_.failure), path);
     const std::string cause = last_cause();
     input_error("cannot be opened: " + cause, path,
                 cause.find("open for write") == std::string::npos
