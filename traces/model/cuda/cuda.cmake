@@ -65,6 +65,10 @@ target_link_libraries(kvsim_cuda PUBLIC CUDA::cudart_static
                       INTERFACE $<LINK_ONLY:kvsim_model> -Wl,-rpath,${CUDAToolkit_LIBRARY_DIR})
 target_include_directories(kvsim_cuda SYSTEM PUBLIC $<BUILD_INTERFACE:${CUDAToolkit_INCLUDE_DIRS}>)
 target_compile_definitions(kvsim_cuda INTERFACE $<BUILD_INTERFACE:KVSIM_HAS_CUDA=1>)
+# The same for objects, which are compiled with it and linked with nothing.
+add_library(kvsim_cuda_headers INTERFACE)
+target_include_directories(kvsim_cuda_headers SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+target_compile_definitions(kvsim_cuda_headers INTERFACE KVSIM_HAS_CUDA=1)
 set(KVSIM_CUDA_VERSION ${CUDAToolkit_VERSION})
 message(STATUS "With CUDA ${CUDAToolkit_VERSION} (${CUDAToolkit_NVCC_EXECUTABLE}) for ${CMAKE_CUDA_ARCHITECTURES}")
 set(cuda_dirs traces/model/cuda)
