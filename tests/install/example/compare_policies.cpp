@@ -20,8 +20,7 @@ using namespace kvsim;
 /// Keeps the values of largest Euclidean norm. Without a decoder, generated tokens are appended.
 class ValueNorm final : public policy::ScoredEviction {
  public:
-  ValueNorm(const policy::Params& params, const policy::CacheUnit& unit)
-      : ScoredEviction(unit, policy::KeepRule::of(params)) {}
+  ValueNorm(const policy::Params& params, const policy::CacheUnit& unit) : ScoredEviction(params, unit) {}
 
  private:
   std::vector<double> score(const policy::Prompt& prompt) override {
