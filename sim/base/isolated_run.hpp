@@ -13,9 +13,10 @@ struct IsolatedEnd {
 };
 
 /// Runs `work` in a forked copy of this process and returns its text, of which at most 4 KiB are kept. The
-/// copy has one thread: locks that other threads held at the fork stay locked in it. It may allocate 1 GiB and
-/// compute for 60 seconds, leaves no core file, and ends with its parent. Throws Error(input) naming `where` if
-/// the system refuses a process, and Error(interrupted) after a signal.
+/// copy has one thread: locks that other threads held at the fork stay locked in it. It may read open files,
+/// allocate 1 GiB and compute for 60 seconds; it can open, write and start nothing, leaves no core file, and
+/// ends with its parent. Throws Error(input) naming `where` if the system refuses a process, and
+/// Error(interrupted) after a signal.
 IsolatedEnd run_isolated(const std::function<std::string()>& work, const std::string& where);
 
 }  // namespace kvsim

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Tests that HDF5 files whose structure makes libhdf5's parser crash or read past its buffers end in exit 3, wherever
 kvsim opens one. The crafted bytes are patched into sound files."""
-import pathlib
 import subprocess
 
 import h5py
@@ -77,8 +76,7 @@ class DamagedStructure(CommandTest):
         self.refused("trace", "info", "heap.h5")
 
     def test_an_attribute_larger_than_its_message(self):
-        """H5Aexists reads 22 bytes past the object header of the root. Only AddressSanitizer sees that; without it, the file
-        is refused for what it lacks."""
+        """H5Aexists reads 22 bytes past the object header of the root, which by itself crashes nothing."""
         path = self.old_format("attribute.h5", format="kvtrace")
         data = bytearray(path.read_bytes())
         name = data.index(b"format\0\0")
@@ -86,9 +84,7 @@ class DamagedStructure(CommandTest):
         self.assertEqual(data[size:size + 4], (7).to_bytes(4, "little"))
         data[size:size + 4] = (30).to_bytes(4, "little")
         path.write_bytes(data)
-        message = self.fails(3, "trace", "info", "attribute.h5")
-        sanitized = b"__asan_init" in pathlib.Path(kvsim_command.KVSIM).read_bytes()
-        self.assertIn(DAMAGED if sanitized else "attribute schema_major is missing", message)
+        self.refused("trace", "info", "attribute.h5")
 
     def test_other_files_of_hdf5(self):
         replay = ["replay", "t.h5", "--budget", "50%", "--quiet", "--policy"]

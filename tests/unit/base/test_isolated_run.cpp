@@ -1,4 +1,5 @@
-// Tests work in a process of its own: what it returns, how its death is told, and what it may use.
+// Tests work in a process of its own: what it returns, how its death is told, and what it may not do.
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,6 +51,22 @@ TEST_CASE("isolated work survives Ctrl-C, because its parent decides") {
           ::raise(SIGINT), ::raise(SIGTERM);
           return "still here";
         }).text == "still here");
+}
+
+TEST_CASE("isolated work opens, writes and starts nothing") {
+  const int held = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  REQUIRE(held >= 0);
+  const IsolatedEnd end = run([&] {
+    const auto refused = [](long result) { return result < 0 && errno == EPERM ? "1" : "0"; };
+    std::string text = refused(::open("/dev/null", O_RDONLY));
+    text += refused(::write(held, "x", 1));
+    text += refused(::unlink("/nothing/is/there"));
+    text += refused(::kill(::getppid(), 0));
+    text += refused(::fork());
+    return text;
+  });
+  ::close(held);
+  CHECK(end.text == "11111");
 }
 
 TEST_CASE("isolated work gets a gibibyte and no more") {
