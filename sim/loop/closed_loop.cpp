@@ -44,8 +44,7 @@ LoopRun::LoopRun(const trace::Sequence& sequence, std::span<const std::int32_t> 
   if (asked.positions == LoopPositions::text) return;
   for (std::uint32_t layer = 0; layer < config.n_layers; ++layer) {
     // Layers that rotate alike share a table.
-    const std::vector<std::uint32_t>& rotation = sequence.model().layer_rotation;
-    const std::size_t number = rotation.empty() ? 0 : rotation[layer];
+    const std::size_t number = sequence.model().rotation_of(layer);
     rotations_.resize(std::max(rotations_.size(), number + 1));
     if (!rotations_[number]) rotations_[number].emplace(sequence.model().rotary(layer), length_);
   }

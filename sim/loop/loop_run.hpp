@@ -135,8 +135,7 @@ class LoopRun {
   };
   static Scratch& scratch();
   const KeyRotation& rotation_of(std::uint32_t layer) const {
-    const std::vector<std::uint32_t>& rotation = sequence_.model().layer_rotation;
-    return *rotations_[rotation.empty() ? 0 : rotation[layer]];
+    return *rotations_[sequence_.model().rotation_of(layer)];
   }
   /// Finds the slots of the scratch: what one lane of one row attends of its positions, which a codec stores.
   void stored_slots(std::uint32_t layer, std::size_t row, std::size_t first_lane, std::size_t lane,

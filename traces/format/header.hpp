@@ -36,9 +36,13 @@ struct Model {
   std::string config_json;                    ///< verbatim, may be empty
 
   std::uint32_t group() const { return n_q_heads / n_kv_heads; }
+  /// Which rotation a layer has, of several.
+  std::size_t rotation_of(std::uint32_t layer) const {
+    return layer_rotation.empty() ? 0 : layer_rotation[layer];
+  }
   /// The rotation of a layer's stored queries and keys by their token's position; refers to inv_freq.
   Rotary rotary(std::uint32_t layer) const {
-    const std::size_t number = layer_rotation.empty() ? 0 : layer_rotation[layer], pairs = rotary_dim / 2;
+    const std::size_t number = rotation_of(layer), pairs = rotary_dim / 2;
     return {std::span(inv_freq).subspan(number * pairs, pairs),
             rope_layout == "interleaved" ? RotaryLayout::interleaved : RotaryLayout::half_split,
             rotation_factor.empty() ? rope_attention_factor : rotation_factor[number]};

@@ -152,19 +152,33 @@ struct Subspaces {
   std::vector<Subspace> keys{}, values{};  ///< per block
 };
 
-Subspaces read_subspaces(const SubspaceRule& rule, const CalibratedTables& tables, const CacheUnit& unit,
-                         std::size_t block) {
-  Subspaces out{.block = block};
-  const auto read = [&](const std::string& of, std::size_t dim, double share) {
+/// Subspaces of a unit's blocks. add(subspace, of, dim, lane, head) puts in the part of a lane, the `head`-th
+/// of its block; `of` is "key" or "value".
+template <class Add>
+Subspaces subspaces_of(const SubspaceRule& rule, const CacheUnit& unit, std::size_t block, const Add& add) {
+  const auto read = [&](const std::string& of, int dim, double share) {
     std::vector<Subspace> all;
-    for (std::size_t first = 0; first < static_cast<std::size_t>(unit.n_lanes); first += block) {
+    for (int first = 0; first < unit.n_lanes; first += static_cast<int>(block)) {
       Subspace& subspace = all.emplace_back();
-      subspace.width = block * dim;
+      subspace.width = block * static_cast<std::size_t>(dim);
       subspace.rank = rank_of(share, subspace.width);
       subspace.up.resize(subspace.rank * subspace.width);
       subspace.down.resize(subspace.rank * subspace.width);
-      for (std::size_t head = 0; head < block; ++head) {
-        const auto lane = static_cast<int>(first + head);
+      for (std::size_t head = 0; head < block; ++head)
+        add(subspace, of, static_cast<std::size_t>(dim), first + static_cast<int>(head), head);
+    }
+    return all;
+  };
+  return {.block = block,
+          .keys = read("key", unit.head_dim, rule.key_share),
+          .values = read("value", unit.value_dim, rule.value_share)};
+}
+
+Subspaces read_subspaces(const SubspaceRule& rule, const CalibratedTables& tables, const CacheUnit& unit,
+                         std::size_t block) {
+  return subspaces_of(
+      rule, unit, block,
+      [&](Subspace& subspace, const std::string& of, std::size_t dim, int lane, std::size_t head) {
         const std::vector<float> part = tables.lane(of + "_components", lane, subspace.width * dim);
         for (std::size_t j = 0; j < subspace.rank; ++j)
           for (std::size_t c = 0; c < dim; ++c) {
@@ -172,36 +186,22 @@ Subspaces read_subspaces(const SubspaceRule& rule, const CalibratedTables& table
             subspace.up[j * subspace.width + number] = part[j * dim + c];
             subspace.down[number * subspace.rank + j] = part[j * dim + c];
           }
-        if (!rule.centred) continue;
+        if (!rule.centred) return;
         const std::vector<float> mean = tables.lane(of + "_means", lane, dim);
         subspace.mean.insert(subspace.mean.end(), mean.begin(), mean.end());
-      }
-    }
-    return all;
-  };
-  out.keys = read("key", static_cast<std::size_t>(unit.head_dim), rule.key_share);
-  out.values = read("value", static_cast<std::size_t>(unit.value_dim), rule.value_share);
-  return out;
+      });
 }
 
 /// A KV head's parts of the matrices of its block, in a file: NAME_down [rank, dim], NAME_up [dim, rank], and
 /// with `centred` NAME_means [dim].
 Subspaces read_file(const SubspaceRule& rule, const std::string& file, const CacheUnit& unit,
                     std::size_t block) {
-  Subspaces out{.block = block};
-  const auto read = [&](const std::string& of, std::size_t dim, double share) {
-    std::vector<Subspace> all;
-    for (std::size_t first = 0; first < static_cast<std::size_t>(unit.n_lanes); first += block) {
-      Subspace& subspace = all.emplace_back();
-      subspace.width = block * dim;
-      subspace.rank = rank_of(share, subspace.width);
-      const std::size_t rank = subspace.rank;
-      subspace.up.resize(rank * subspace.width);
-      subspace.down.resize(rank * subspace.width);
-      for (std::size_t head = 0; head < block; ++head) {
+  return subspaces_of(
+      rule, unit, block,
+      [&](Subspace& subspace, const std::string& of, std::size_t dim, int lane, std::size_t head) {
+        const std::size_t rank = subspace.rank;
         const auto part = [&](const char* name, std::initializer_list<std::size_t> dims) {
-          return unit.tables->of_head(file, of + name, unit.layer,
-                                      unit.first_kv_head + static_cast<int>(first + head), dims);
+          return unit.tables->of_head(file, of + name, unit.layer, unit.first_kv_head + lane, dims);
         };
         if (rank > 0) {
           const std::vector<float> down = part("_down", {rank, dim}), up = part("_up", {dim, rank});
@@ -211,16 +211,10 @@ Subspaces read_file(const SubspaceRule& rule, const std::string& file, const Cac
               subspace.up[j * subspace.width + head * dim + c] = up[c * rank + j];
             }
         }
-        if (!rule.centred) continue;
+        if (!rule.centred) return;
         const std::vector<float> mean = part("_means", {dim});
         subspace.mean.insert(subspace.mean.end(), mean.begin(), mean.end());
-      }
-    }
-    return all;
-  };
-  out.keys = read("key", static_cast<std::size_t>(unit.head_dim), rule.key_share);
-  out.values = read("value", static_cast<std::size_t>(unit.value_dim), rule.value_share);
-  return out;
+      });
 }
 
 /// Coordinates of values that share a scale.
