@@ -8,12 +8,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 requirements=${1:-tools/python/kvsim/hf/requirements.txt}
+[ -f "$requirements" ] || { echo "tools/python_env.sh: $requirements: no such file of requirements" >&2; exit 2; }
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kvsim
 made=$cache/python-$(sha256sum "$requirements" | cut -c1-16)
 if [ ! -x "$made/bin/python" ]; then
   tools/setup.sh python3-pip
   mkdir -p "$cache"
-  making=$(mktemp -d "$made.  modules=$(sed -E '/^#/d; s/[=<>].*//; s/-/_/g; s/^optimum_/optimum./; s/^mkdocs_material$/material/' "$requirements" | paste -sd,)XXXX")
+  making=$(mktemp -d "$made.XXXX")
   trap 'rm -rf "$making"' EXIT
   echo "making $made" >&2
   /usr/bin/python3 -m venv --without-pip "$making"

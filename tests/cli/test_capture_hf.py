@@ -98,7 +98,7 @@ class HookTest(CommandTest):
                 if isinstance(value, np.float64):  # 8 ** -0.5 is not quite 1 / sqrt(8)
                     value = found[group].attrs[name] if abs(found[group].attrs[name] - value) < 1e-12 * value else value
                 self.assertEqual(found[group].attrs[name], value, f"{group} {name}")
-        for name in "layer_window", "config_json":
+        for name in {"layer_window", "config_json", "layer_rotation", "rotation_factor"} & set(expected["model"]):
             np.testing.assert_array_equal(found["model"][name][...], expected["model"][name][...], name)
         np.testing.assert_allclose(found["model/inv_freq"][...], expected["model/inv_freq"][...], rtol=3e-7)
 
@@ -378,9 +378,29 @@ class Architectures(HookTest):
                 for layer, expected in enumerate(given):
                     np.testing.assert_allclose(attended(file, layer), expected, atol=1e-5)
 
+    def test_layers_rotate_apart(self):
+        """Gemma 3 has a rotation for its windows; in Cohere 2, EXAONE 4 and SmolLM 3 every fourth layer rotates nothing."""
+        mixed = {"sliding_window": 9, "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"]}
+        for family, rotation, changes in (("Gemma3", [1, 1, 0, 1], mixed),
+                                          ("Cohere2", [0, 0, 0, 1], {"sliding_window": 9}),
+                                          ("Exaone4", [0, 0, 0, 1], {"sliding_window": 9}), ("SmolLM3", [0, 0, 0, 1], {})):
+            with self.subTest(family):
+                given = traced_call(tiny(family, **changes), self.path("a.h5"))
+                file = self.read("a.h5")
+                about = file["model"]
+                self.assertEqual((file.attrs["schema_major"], file.attrs["schema_minor"], file.attrs["needs"]), (2, 0, 1))
+                self.assertEqual(about["layer_rotation"][...].tolist(), rotation)
+                self.assertEqual(about["inv_freq"].shape, (2, 4))
+                if family == "Gemma3":
+                    np.testing.assert_allclose(about["inv_freq"][...], [[1e6 ** -(i / 4) for i in range(4)],
+                                                                        [1e4 ** -(i / 4) for i in range(4)]], rtol=3e-7)
+                else:
+                    np.testing.assert_array_equal(about["inv_freq"][1], 0)
+                for layer, expected in enumerate(given):
+                    np.testing.assert_allclose(attended(file, layer), expected, atol=1e-5)
+
     def test_refused(self):
-        for family, message in (("Cohere2", "layer 3: does not turn its keys"), ("SmolLM3", "layer 3: does not turn its keys"),
-                                ("Gemma2", "caps the logits of attention \\(attn_logit_softcapping 50.0\\)"),
+        for family, message in (("Gemma2", "caps the logits of attention \\(attn_logit_softcapping 50.0\\)"),
                                 ("GptOss", "s_aux"), ("DeepseekV2", "multi-head latent"), ("GPTNeoX", "called o_proj"),
                                 ("OPT", "no rotary embedding")):
             model = tiny(family)

@@ -57,10 +57,13 @@ trace::Model model_of(nb::handle given) {
   read("rope_attention_factor", model.rope_attention_factor);
   read("rope_type", model.rope_type);
   read("rope_layout", model.rope_layout);
-  for (const nb::handle window : given.attr("layer_window"))
-    model.layer_window.push_back(nb::cast<std::int32_t>(window));
+  read("layer_window", model.layer_window);
   for (const nb::handle frequency : given.attr("inv_freq"))
     model.inv_freq.push_back(nb::cast<float>(nb::float_(frequency)));
+  if (!given.attr("layer_rotation").is_none()) {
+    read("layer_rotation", model.layer_rotation);
+    read("rotation_factor", model.rotation_factor);
+  }
   return model;
 }
 

@@ -10,35 +10,30 @@ import numpy as np
 import torch
 import transformers
 
-from .rope_probe import rope_layout
+from .rotations import Rotations
 from ..writing.trace_error import TraceError
 from ..writing.trace_header import MAX_CONFIG, Capture, Model
 
 MOVING_ROPE = {"dynamic"}
 
 
-def rope_parameters(config):
-    """(theta, type) from a configuration of transformers 5 or 4."""
+def rope_parameters(config, kind):
+    """(theta, type) of the rotation of a kind of layer, from a configuration of transformers 5 or 4."""
     found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    if any(isinstance(value, dict) for value in found.values()):
-        raise TraceError("has different rotary embeddings per layer; one for all is traced", type(config).__name__)
+    by_kind = {name: value for name, value in found.items() if isinstance(value, dict)} or {kind: found}
+    for value in by_kind.values():
+        if value.get("rope_type", value.get("type")) in MOVING_ROPE:
+            raise TraceError(f"RoPE of type {value.get('rope_type', value.get('type'))} changes its frequencies with the length: "
+                             "keys already stored keep the old ones", type(config).__name__)
+    found = by_kind[kind]
     theta = found.get("rope_theta", getattr(config, "rope_theta", None))
-    kind = found.get("rope_type", found.get("type", "default"))
-    if kind in MOVING_ROPE:
-        raise TraceError(f"RoPE of type {kind} changes its frequencies with the length: keys already stored keep the "
-                         "old ones", type(config).__name__)
-    return float(theta or 0.0), kind
+    return float(theta or 0.0), found.get("rope_type", found.get("type", "default"))
 
 
 def attention_modules(decoder):
     """The attention of each layer, in order."""
     return [module for _, module in sorted((module.layer_idx, module) for module in decoder.modules()
                                            if hasattr(module, "layer_idx") and hasattr(module, "o_proj"))]
-
-
-def frequencies(decoder):
-    """The current frequencies of the rotary embedding."""
-    return decoder.rotary_emb.inv_freq.float().cpu().numpy().copy()
 
 
 def layer_windows(config):
@@ -60,48 +55,43 @@ def _has_bias(attention):
 
 
 def check_modules(model, config, decoder):
-    """The attention of each layer; refuses models in which the hook does not find them, or whose keys are not rotated by
-    one embedding of the decoder."""
-    name = type(model).__name__
-    rotary = getattr(decoder, "rotary_emb", None)
-    if hasattr(decoder, "rotary_emb_local") or any(key.endswith("_inv_freq") and not key.endswith("original_inv_freq")
-                                                   for key, _ in getattr(rotary, "named_buffers", tuple)()):
-        raise TraceError("has a rotary embedding for each kind of layer; one for all is traced", name)
-    if getattr(rotary, "inv_freq", None) is None:
-        raise TraceError("has no rotary embedding of the whole decoder (rotary_emb.inv_freq); models with such a RoPE are traced",
-                         name)
+    """The attention of each layer; refuses models in which the hook does not find them."""
+    if not hasattr(decoder, "rotary_emb"):
+        raise TraceError("has no rotary embedding of the whole decoder (rotary_emb); models with such a RoPE are traced",
+                         type(model).__name__)
     modules = attention_modules(decoder)
     if len(modules) != config.num_hidden_layers:
         raise TraceError(f"{len(modules)} of {config.num_hidden_layers} layers have an attention whose output projection is "
-                         "called o_proj, as in Llama: by that name the hook finds queries, keys and values", name,
+                         "called o_proj, as in Llama: by that name the hook finds queries, keys and values", type(model).__name__,
                          "tools/python/kvsim/hf/README.md lists architectures that are traced.")
     return modules
 
 
 def describe_model(model, directory=None):
-    """Describes a model, which must use a traced attention (rope_probe). `directory` is that of the checkpoint, for its
+    """(description, rotations) of a model, which must use a traced attention. `directory` is that of the checkpoint, for its
     verbatim config.json and the digest of its weights."""
     config, decoder = model.config.get_text_config(), model.get_decoder()
     modules = check_modules(model, config, decoder)
+    rotations = Rotations(decoder, modules, config, type(model).__name__)
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    first, rotary = modules[0], decoder.rotary_emb
-    theta, kind = rope_parameters(config)
+    first, frequencies, factors = modules[0], rotations.frequencies(), rotations.factors
+    theta, kind = rope_parameters(config, rotations.first_kind)
     output = model.get_output_embeddings()
     return Model(
         n_layers=config.num_hidden_layers, n_q_heads=heads,
         n_kv_heads=getattr(config, "num_key_value_heads", None) or heads, head_dim=head_dim,
-        vocab_size=config.vocab_size, rotary_dim=2 * rotary.inv_freq.numel(), hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size, rotary_dim=2 * frequencies.shape[1], hidden_size=config.hidden_size,
         attn_scale=float(getattr(first, "scaling", None) or head_dim ** -0.5),
         norm_eps=float(getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or 0.0),
-        rope_theta=theta, rope_type=kind, rope_attention_factor=float(getattr(rotary, "attention_scaling", 1.0)),
-        rope_layout=rope_layout(decoder, modules), inv_freq=frequencies(decoder),
+        rope_theta=theta, rope_type=kind, rope_attention_factor=factors[0], rope_layout=rotations.layout,
+        inv_freq=frequencies.ravel(), **(dict(rotation_factor=factors, layer_rotation=rotations.layer) if len(factors) > 1 else {}),
         qk_norm=hasattr(first, "q_norm"), qkv_bias=_has_bias(first),
         tied_embeddings=output is not None and output.weight is model.get_input_embeddings().weight,
         name=os.path.basename(os.path.normpath(directory or config._name_or_path or type(model).__name__)),
         revision=getattr(config, "_commit_hash", None) or "", model_type=config.model_type,
         architecture=(config.architectures or [type(model).__name__])[0], layer_window=layer_windows(config),
-        config_json=_config_json(config, directory), weights_sha256=weights_digest(directory) if directory else "")
+        config_json=_config_json(config, directory), weights_sha256=weights_digest(directory) if directory else ""), rotations
 
 
 def _config_json(config, directory):

@@ -91,7 +91,7 @@ class RunningModel:
         kind = "eager" if "eager" in str(before[-1]) else "sdpa"
         try:
             self._use(attention.register(kind))  # by which the description finds out how keys are rotated
-            self.about = describe_model(model)
+            self.about, _ = describe_model(model)
         except BaseException:
             for config, name in zip(self._configs, before):
                 config._attn_implementation = name

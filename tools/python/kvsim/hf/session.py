@@ -10,8 +10,7 @@ import torch
 from . import attention, refusals
 from .column_statistics import ColumnStatistics
 from ..writing.marks import Marks
-from .model_description import (attention_modules, describe_capture, describe_model, describe_tokenizer, frequencies,
-                                output_weights)
+from .model_description import (attention_modules, describe_capture, describe_model, describe_tokenizer, output_weights)
 from .row_choice import parse_attention, parse_queries
 from .sampling import sampling_of_generate
 from ..writing.token_selection import SelectionError
@@ -108,7 +107,7 @@ class Session:
         self._capture = describe_capture(model, ELEMS[self._dtype], self._kind)
         try:
             self._install_attention()
-            self._about = describe_model(model, self._directory)
+            self._about, self._rotations = describe_model(model, self._directory)
             self._columns = ColumnStatistics(self._about) if self._with_columns else None
             self._writer = TraceWriter(self._path, self._about, ELEMS[self._dtype], self._overwrite)
             if self._with_output_weights:
@@ -327,7 +326,7 @@ class Session:
     def _check_frequencies(self):
         """Checks that the frequencies are still those of the first call, because longrope chooses them by the length of
         a call."""
-        found = frequencies(self._decoder)
+        found = self._rotations.frequencies().ravel()
         if not self._ran:
             self._about.inv_freq = found
         if not np.array_equal(found, self._about.inv_freq):

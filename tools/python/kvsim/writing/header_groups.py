@@ -30,7 +30,13 @@ def _write_model(place, model):
     for name in ("qk_norm", "qkv_bias", "tied_embeddings"):
         put_number(place, name, "u1", getattr(model, name))
     put_list(place, "layer_window", "<i4", model.layer_window)
-    put_list(place, "inv_freq", "<f4", model.inv_freq)
+    if model.layer_rotation is None:
+        put_list(place, "inv_freq", "<f4", model.inv_freq)
+    else:
+        put_number(place, "n_rotations", "<u4", len(model.rotation_factor))
+        put_list(place, "inv_freq", "<f4", model.inv_freq, (len(model.rotation_factor), -1))
+        put_list(place, "rotation_factor", "<f8", model.rotation_factor)
+        put_list(place, "layer_rotation", "<u4", model.layer_rotation)
     put_list(place, "config_json", "u1", np.frombuffer(model.config_json, "u1"))
 
 

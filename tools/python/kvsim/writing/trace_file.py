@@ -23,7 +23,8 @@ from .stored_elements import WORDS
 from .trace_error import TraceError
 from .trace_header import PROMPT, check_header, check_model, require
 
-SCHEMA_MAJOR, SCHEMA_MINOR, MINOR_WITHOUT_QUERIES = 1, 4, 5
+SCHEMA, SCHEMA_WITHOUT_QUERIES, SCHEMA_OF_NEEDED = (1, 4), (1, 5), (2, 0)
+LAYER_ROTATIONS = 1 << 0  # a bit of the root attribute `needs`
 ATTENTION_CHUNK = 65536
 
 # Bits of the root attribute `features`.
@@ -204,8 +205,12 @@ class TraceWriter:
         features |= OUTPUT_WEIGHTS if self._layers[0].has_output_weights else 0
         root = self._file
         put_text(root, "format", "kvtrace")
-        put_number(root, "schema_major", "<u2", SCHEMA_MAJOR)
-        put_number(root, "schema_minor", "<u2", SCHEMA_MINOR if queries else MINOR_WITHOUT_QUERIES)
+        needs = LAYER_ROTATIONS if self.model.layer_rotation is not None else 0
+        major, minor = SCHEMA_OF_NEEDED if needs else SCHEMA if queries else SCHEMA_WITHOUT_QUERIES
+        put_number(root, "schema_major", "<u2", major)
+        put_number(root, "schema_minor", "<u2", minor)
+        if needs:
+            put_number(root, "needs", "<u8", needs)
         for name in ("file_uuid", "created_utc", "writer"):
             put_text(root, name, getattr(header, name))
         put_number(root, "n_tokens", "<u8", len(header.token_id))

@@ -43,7 +43,9 @@ class Model:
     architecture: str = ""
     weights_sha256: str = ""
     layer_window: list = None  # [n_layers], -1: full attention; None: all full
-    inv_freq: list = None      # [rotary_dim / 2], after scaling; None: rope_theta ^ (-2 i / rotary_dim)
+    inv_freq: list = None      # [rotations * rotary_dim / 2], after scaling; None: rope_theta ^ (-2 i / rotary_dim)
+    layer_rotation: list = None   # [n_layers], which of several rotations; None: there is one
+    rotation_factor: list = None  # rope_attention_factor of each of several
     config_json: bytes = b""
 
     def __post_init__(self):
@@ -161,7 +163,12 @@ def check_model(model, where):
     require(1 <= model.head_dim <= 1024 and 1 <= model.v_head_dim <= 1024, "head_dim is not within 1 to 1024", where)
     require(model.rotary_dim <= model.head_dim and model.rotary_dim % 2 == 0,
             "rotary_dim is odd or larger than head_dim", where)
-    require(len(model.inv_freq) == model.rotary_dim // 2, "inv_freq has not rotary_dim / 2 entries", where)
+    rotations = 1 if model.layer_rotation is None else len(model.rotation_factor)
+    require(len(model.inv_freq) == rotations * (model.rotary_dim // 2),
+            "inv_freq has not rotary_dim / 2 entries for each rotation", where)
+    require(model.layer_rotation is None or len(model.layer_rotation) == model.n_layers
+            and all(0 <= rotation < rotations for rotation in model.layer_rotation),
+            "layer_rotation is not the number of a rotation for each layer", where)
     require(len(model.layer_window) == model.n_layers and all(w == -1 or w > 0 for w in model.layer_window),
             "layer_window is not -1 or a window for each layer", where)
     require(len(model.config_json) <= MAX_CONFIG, "config_json is larger than 1 MiB", where)
