@@ -59,7 +59,9 @@ std::vector<ColumnInfo> allocation_columns() {
       {"budget", "", "as given"},
       {"layer", "", "layer"},
       {"tokens", "tokens per lane", "what the layer gets, mean over its KV heads"},
-      {"share", "", "of the tokens of all layers; undefined: the policy cannot run on the trace"},
+      {"share", "",
+       "of the tokens of all layers, with what every lane always keeps (kvsim allocate writes shares above "
+       "that); undefined: the policy cannot run on the trace"},
   };
 }
 

@@ -66,14 +66,15 @@ Kind hash_kind() {
       {"head", "", "query head within the layer; undefined for all"},
       {"bits", "bits", "code length"},
       {"correlation", "",
-       "Pearson's correlation over positions of the last prompt query's attention and 1 - Hamming distance / "
-       "bits, mean over the scope's query heads"},
+       "Pearson's correlation over prompt positions j >= --skip of the attention that the last prompt query "
+       "pays to j and 1 - Hamming(h(q), h(k_j)) / bits, mean over the scope's query heads; h is SimHash with "
+       "a projection per seed, layer and KV head, averaged over --projections"},
       {"correlation_spread", "", "population standard deviation over query heads"},
       {"heads", "heads", "query heads that have a correlation"},
       {"undefined", "heads", "query heads that have none: one side is the same everywhere"},
-      {"correlation_noise", "", "the same for normal queries and keys of the same shape"},
+      {"correlation_noise", "", "the same for standard normal queries and keys of the same shape"},
       {"correlation_noise_spread", "", "population standard deviation over query heads"},
-      {"above_noise", "", "correlation - correlation_noise"},
+      {"above_noise", "", "correlation - correlation_noise; only this is a finding"},
   };
   kind.notes = {
       "Correlation over positions: attention of the last prompt query, and 1 - Hamming distance / bits.",

@@ -126,7 +126,9 @@ Kind importance_kind() {
       {"layer", "", "layer"},
       {"first", "", "first position of the span"},
       {"last", "", "its last position"},
-      {"share", "", "importance of the span / importance of all positions before the last rows"},
+      {"share", "",
+       "importance of the span / importance of all positions before the last rows; pooling counts zeros "
+       "beyond the ends, so a sink at position 0 keeps 4/7 of its weight"},
   };
   kind.notes = {"Importance: attention of the last prompt rows, mean over rows and query heads, pooled."};
   kind.measure = measure_importance;
@@ -154,7 +156,7 @@ Kind retention_kind() {
       {"layer", "", "layer"},
       {"n", "tokens", "positions that are kept: those of largest importance"},
       {"share", "", "n / positions that have an importance"},
-      {"r", "", "R(n), importance they retain / importance of all"},
+      {"r", "", "R(n), sum of the n largest w / sum of w, w being a layer's mean over all its query heads"},
       {"isr", "per bit", "ISR(n) = R(n) / log2 n; R is a share, not percent"},
       {"isr_slope", "per bit", "f(n) = ISR(n) - ISR(n - 1)"},
   };
@@ -185,7 +187,9 @@ Kind retention_size_kind() {
   kind.columns = {
       {"trace", "", "trace file, as given"},
       {"layer", "", "layer"},
-      {"rule", "", "retention: the smallest n with R(n) >= target; slope: the largest with f(n) >= target"},
+      {"rule", "",
+       "retention: the smallest n with R(n) >= target; slope: the largest n >= 3 with f(n) >= target, so the "
+       "last crossing counts"},
       {"target", "", "what the rule asks for"},
       {"n", "tokens", "positions the layer needs, those of largest importance"},
       {"share", "", "n / positions that have an importance"},

@@ -1,7 +1,7 @@
 #pragma once
 /// A kind of analysis of traces: what recorded runs show, without replaying policies at budgets. `kvsim
 /// analyze` has a subcommand for each, a study runs those it lists. To add one: a file that defines its entry
-/// function, and a line in kinds.def. What the numbers mean stands in analysis/results/METRICS.md.
+/// function, and a line in kinds.def. Its columns say what the numbers mean.
 #include <functional>
 #include <string>
 #include <vector>

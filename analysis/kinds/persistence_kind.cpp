@@ -79,7 +79,9 @@ Kind persistence_kind() {
       {"late", "tokens", "of them, those that are pivotal in some late row"},
       {"both", "tokens", "of them, those that are both"},
       {"persistence", "share", "both / late"},
-      {"chance", "share", "early / tokens: persistence of positions drawn by lot"},
+      {"chance", "share",
+       "early / tokens: persistence of positions drawn by lot; persistence near 1 means nothing unless this "
+       "is low"},
   };
   kind.notes = {
       "pivotal: gets more than average attention of a row, mean over the lane's query heads.",

@@ -59,6 +59,12 @@ std::vector<ParamSpec> ranking_settings() {
       {.name = "seed", .fallback = "0", .max = kNoLimit, .help = "Of ranking hash and of random policies"}};
 }
 
+ColumnInfo ranking_column() {
+  return {"ranking", "",
+          "which positions are dropped first: of a policy those of lowest score at the prompt's end, of hash "
+          "those of largest mean Hamming distance, of recency the oldest; equal scores count by expectation"};
+}
+
 /// Throws Error(usage) for a ranking asked for twice, and a policy that does not rank by a score.
 AskedRankings asked_rankings(const Measurement& of) {
   AskedRankings out;
@@ -120,11 +126,13 @@ Kind ranking_loss_kind() {
   kind.settings = ranking_settings();
   kind.columns = {
       {"trace", "", "trace file, as given"},
-      {"ranking", "", "which positions are dropped first"},
+      ranking_column(),
       {"layer", "", "layer"},
       {"head", "", "KV head within the layer"},
       {"tokens", "tokens", "prompt positions that are ranked"},
-      {"alr", "tokens", "sum over m of the attention that the first m dropped have beyond the m least"},
+      {"alr", "tokens",
+       "Y = sum over m of L(m) - L_ideal(m), L(m) being the sum of a_j over the first m positions dropped "
+       "and a_j the attention on j (--mean)"},
       {"alr_max", "tokens", "the same for the worst order: most attention first"},
       {"alr_share", "", "alr / alr_max"},
   };
@@ -149,7 +157,7 @@ Kind cumulative_loss_kind() {
                            .help = "Shares of the prompt's positions that are dropped"});
   kind.columns = {
       {"trace", "", "trace file, as given"},
-      {"ranking", "", "which positions are dropped first"},
+      ranking_column(),
       {"layer", "", "layer"},
       {"dropped", "share", "positions dropped / positions of the prompt"},
       {"loss", "share", "mean attention of the dropped positions, summed; mean over the layer's lanes"},

@@ -60,7 +60,7 @@ std::vector<std::vector<Value>> rows_of_parts(const AnswerItem& item, const sim:
 
 std::vector<ColumnInfo> own_layer_columns() {
   std::vector<ColumnInfo> out{{"layer", "index", "layer of the model, from 0"}};
-  for (const Metric& metric : drift_metrics()) out.push_back({metric.key, metric.unit, metric.meaning});
+  for (const Metric& metric : drift_metrics()) out.push_back(info_of(metric));
   return out;
 }
 

@@ -15,7 +15,7 @@ const std::vector<ColumnInfo>& loss_columns() {
     std::vector<ColumnInfo> out;
     for (const char* key : kLosses)
       for (const Metric& metric : all_metrics())
-        if (std::string_view(metric.key) == key) out.push_back({metric.key, metric.unit, metric.meaning});
+        if (std::string_view(metric.key) == key) out.push_back(info_of(metric));
     return out;
   }();
   return all;

@@ -26,7 +26,7 @@ struct TraceId {
 
 struct Document {
   std::string analysis;  ///< its kind, as the command calls it
-  /// "open" for rows of a replay: json says so instead of the kind, and METRICS.md describes their columns.
+  /// "open" for rows of a replay: json says so instead of the kind, and does not describe their columns.
   std::string loop{};
   std::vector<TraceId> traces;                                            ///< what was looked at
   std::vector<std::pair<std::string, std::vector<std::string>>> lists{};  ///< policies, budgets; in json only

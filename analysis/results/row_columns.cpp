@@ -121,9 +121,8 @@ const std::vector<Column>& columns() {
       const Metric& metric = all_metrics()[i];
       if (metric.derive != nullptr) continue;
       (metric.price == nullptr ? out : priced)
-          .push_back({{metric.key, metric.unit, metric.meaning},
-                      [i](const Row& r) { return r.metric(i).field(); },
-                      metric.price != nullptr});
+          .push_back(
+              {info_of(metric), [i](const Row& r) { return r.metric(i).field(); }, metric.price != nullptr});
     }
     std::stable_sort(out.begin(), out.end(),
                      [](const Column& a, const Column& b) { return place(a) < place(b); });

@@ -1,7 +1,7 @@
 #pragma once
 /// Tidy result rows: one per trace x cell x scope. What a row speaks of stands in its members, its metrics by
 /// key as they are declared (analysis/results/metrics); every export follows the columns of records_of().
-/// Formulas, ranges and denominators: analysis/results/METRICS.md.
+/// Formulas: the declarations in metrics/. Symbols, scopes and statistics: analysis/results/METRICS.md.
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -64,8 +64,7 @@ Records comparable_answers(const Records& answers, const std::map<std::string, s
   for (const char* key :
        {"trace", "workload", "policy", "params", "role", "budget", "budget_tokens", "cut", "scope", "seed"})
     out.columns.push_back({key, "", ""});
-  for (const Metric& metric : answer_metrics())
-    out.columns.push_back({metric.key, metric.unit, metric.meaning});
+  for (const Metric& metric : answer_metrics()) out.columns.push_back(info_of(metric));
   for (const char* bytes : kBytes) out.columns.push_back({bytes, "bytes", ""});
   if (answers.rows.empty()) return out;
   const std::vector<FullAnswers> full = full_answers(answers);

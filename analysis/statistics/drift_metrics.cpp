@@ -69,7 +69,7 @@ std::vector<ColumnInfo> columns_of(const char* part, const char* meaning,
   for (const char* key : {"item", "workload", "policy", "params", "budget", "budget_tokens", "cut"})
     out.push_back({key, "", ""});
   out.push_back({part, "index", meaning});
-  for (const Metric& metric : metrics) out.push_back({metric.key, metric.unit, metric.meaning});
+  for (const Metric& metric : metrics) out.push_back(info_of(metric));
   return out;
 }
 

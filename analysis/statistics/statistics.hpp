@@ -5,7 +5,7 @@
 /// traces of the same workloads (percentile bootstrap, Efron 1979; traces drawn
 /// anew within each workload). Every policy, metric and budget sees the same
 /// resampled traces, so differences are paired. Each cut has rows of its own.
-/// Definitions of the columns: analysis/results/METRICS.md.
+/// How means, intervals and ranks are made: analysis/results/METRICS.md.
 #include <cstdint>
 #include <string>
 #include <vector>

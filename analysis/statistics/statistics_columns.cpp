@@ -58,8 +58,12 @@ Statistics empty_statistics() {
       {"rank_low", "", "low end of the bootstrap interval of rank; null: too few traces"},
       {"rank_high", "", interval_high},
       {"mean_rank", "", "mean over traces of the rank in the trace"},
-      {"best_share", "share", "of resamples in which the policy is best; ties share one"},
-      {"concordance", "", "Kendall's W of the traces' rankings, corrected for ties: 1 when all agree"}};
+      {"best_share", "share",
+       "of resamples in which the policy is best (not the probability that it is); ties share one"},
+      {"concordance", "",
+       "Kendall's W of the traces' rankings, 1 when all agree: 12 sum (S_i - mean S)^2 / (m^2 (n^3 - n) - m "
+       "sum (t^3 - t)), S_i the sum of policy i's ranks over m traces, n policies, t the sizes of groups of "
+       "ties; without policies that have no value in some trace"}};
   return out;
 }
 

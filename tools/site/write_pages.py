@@ -98,7 +98,8 @@ class Writer:
             self.run("study", "study.json", "-o", "study", cwd=folder)
             with open(f"{folder}/study/columns.csv", newline="") as file:
                 told = list(csv.DictReader(file))
-            text = "# Columns of results\n\nEvery column of every kind of result, as kvsim itself describes it.\n"
+            text = ("# Columns of results\n\nEvery column of every kind of result, as kvsim itself describes it. "
+                    "[Symbols of the formulas](../analysis/results/METRICS.md#words).\n")
             for table, title in TABLES.items():
                 text += section(title, [column for column in told if column["table"] == table])
             for command, arguments in RESULTS.items():

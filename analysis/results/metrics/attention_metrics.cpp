@@ -18,6 +18,7 @@ std::vector<Metric> attention_metrics() {
       {.key = "attention_loss",
        .unit = "share",
        .meaning = "attention of a measured step on tokens no longer held, mean over steps",
+       .formula = "mean over measured steps t of 1 - sum of a_t(j) over j in S_t",
        .label = "attention loss",
        .better = Better::lower,
        .percent = true,
@@ -29,6 +30,8 @@ std::vector<Metric> attention_metrics() {
        .unit = "share",
        .meaning = "the same for the best set of the same size, chosen anew at each step, at this policy's "
                   "own split",
+       .formula = "attention_loss with the |S_t| positions of largest a_t(j) in place of S_t; no method "
+                  "that reads |S_t| keys in the lane loses less",
        .label = "attention loss of the per-step oracle at this policy's own split",
        .percent = true,
        .measure = exact_mean_over_steps<&sim::LaneOutcome::attention_loss_oracle>,
@@ -43,6 +46,8 @@ std::vector<Metric> attention_metrics() {
        .unit = "ratio",
        .meaning = "cosine of the attention on what is held to that on the best set of the same size, mean "
                   "over steps, at this policy's own split",
+       .formula = "mean over t of the cosine between a_t on S_t and a_t on its |S_t| largest entries, a_t "
+                  "being the lane's mean row (in A2SF a query head's)",
        .label = "cosine to the per-step ideal",
        .better = Better::higher,
        .oracles_aim_at_it = true,

@@ -17,6 +17,8 @@ std::vector<Metric> bound_metrics() {
        .unit = "share",
        .meaning = "most importance that any choice of as many prompt tokens retains, at any split over "
                   "lanes; scope all",
+       .formula = "sum of the N largest w_j / (sum of w over the lanes of j's layer), over the number of "
+                  "layers; N: positions of the prompt that the policy holds",
        .label = "most importance retained over all choices and splits",
        .percent = true,
        .measure = of_cell<&sim::CellOutcome::r_bound>,

@@ -40,6 +40,8 @@ std::vector<Metric> evidence_metrics() {
        .unit = "share",
        .meaning = "of the attention that the measured steps pay to evidence tokens, the part on tokens no "
                   "longer held; null if the trace marks none",
+       .formula = "sum of a_t(j) over evidence positions j <= t not in S_t / sum over all evidence "
+                  "positions j <= t, both over measured steps and lanes",
        .label = "evidence loss",
        .better = Better::lower,
        .percent = true,

@@ -38,6 +38,12 @@ auto place(const Metric& metric) {
 
 }  // namespace
 
+ColumnInfo info_of(const Metric& metric) {
+  std::string description = metric.meaning;
+  if (metric.formula != nullptr) description += std::string(". Formula: ") + metric.formula;
+  return {metric.key, metric.unit, description};
+}
+
 const std::vector<Metric>& all_metrics() {
   static const std::vector<Metric> all = [] {
     std::vector<Metric> out;

@@ -1,7 +1,7 @@
 #pragma once
 /// What a metric is, declared once: its column, what it means, which way is better, how it follows from what
 /// replay summed, and how people read it. Rows, every format, studies, figures and reports follow from the
-/// declarations in this folder (one file per family). Formulas: analysis/results/METRICS.md.
+/// declarations in this folder (one file per family). Symbols of the formulas: analysis/results/METRICS.md.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -51,7 +51,9 @@ struct Console {
 struct Metric {
   const char* key;      ///< column of records_of(rows)
   const char* unit;     ///< of its numbers
-  const char* meaning;  ///< the column's description
+  const char* meaning;  ///< in words, for people
+  /// Where `meaning` does not say it whole: how the number follows. The column's description ends with it.
+  const char* formula = nullptr;
   /// Of axes and headings; null: rows have it, studies and figures do not compare by it.
   const char* label = nullptr;
   Better better = Better::neither;  ///< neither: a bound or a cost, by which policies are not compared
@@ -77,6 +79,9 @@ struct Metric {
     return (better == Better::lower && a < b) || (better == Better::higher && a > b);
   }
 };
+
+/// The column of a metric: its meaning and formula are the description.
+ColumnInfo info_of(const Metric& metric);
 
 /// All declarations, families in the order in which people read them.
 const std::vector<Metric>& all_metrics();

@@ -19,6 +19,9 @@ std::vector<Metric> output_metrics() {
        .unit = "ratio",
        .meaning = "distance of the attention output that the compressed cache computes from the full "
                   "cache's, over the latter's length, mean over query heads and steps",
+       .formula = "|o' - o| / |o|, where o = sum of a(j) v_j over j <= t, o' = sum of a(j) v_j over j in "
+                  "S_t / sum of a(j) over j in S_t, and a is the head's own attention; o' = 0 if nothing "
+                  "attended is held; for o = 0 the error is 0 if o' is 0 too, else 1; it can exceed 1",
        .label = "output error",
        .better = Better::lower,
        .oracles_aim_at_it = true,
@@ -27,6 +30,7 @@ std::vector<Metric> output_metrics() {
       {.key = "output_cosine",
        .unit = "ratio",
        .meaning = "cosine of the same two outputs, mean over query heads and steps",
+       .formula = "o' o / (|o'| |o|); with a zero vector 1 if both are 0, else 0",
        .label = "cosine of outputs",
        .better = Better::higher,
        .oracles_aim_at_it = true,
@@ -35,6 +39,8 @@ std::vector<Metric> output_metrics() {
        .unit = "ratio",
        .meaning = "output_error after the output projection over all heads of a layer; null without output "
                   "weights and at scope head",
+       .formula = "output_error of W o' and W o, o being the outputs of all query heads of a layer in one "
+                  "vector and W the output projection",
        .label = "output error after projection",
        .better = Better::lower,
        .oracles_aim_at_it = true,

@@ -48,13 +48,19 @@ std::vector<Metric> peak_metrics() {
                       "of the attention on peaks (far keys of rows in which one holds at least half), the "
                       "part on tokens no longer held; null if no row has a peak",
                       "peak loss", peak_loss<&sim::PeakOutcome::plain>);
+  plain.formula =
+      "attention on counted keys not in S_t / attention on all counted keys, over query heads and measured "
+      "steps. Far keys are 4 ... P-33 (`sinks`, `recent` of --peak). A row counts if its best far key has at "
+      "least half of the row's attention (`threshold`), and of its far keys those with at least half of the "
+      "best (`share`)";
   plain.console = {.heading = "peak loss", .only_with = "peak_loss"};
   return {
       plain,
-      peak("peak_loss_weighted", "share", "peak_loss with every row weighted by its best far key",
+      peak("peak_loss_weighted", "share",
+           "peak_loss with both sums weighted by the attention on the row's best far key",
            "peak loss, rows weighted by their peak", peak_loss<&sim::PeakOutcome::weighted>),
-      peak("peak_loss_low", "share", "peak_loss with the lower threshold, 0.3", "peak loss, lower threshold",
-           peak_loss<&sim::PeakOutcome::low>),
+      peak("peak_loss_low", "share", "peak_loss of rows from the lower threshold on, 0.3 (`low` of --peak)",
+           "peak loss, lower threshold", peak_loss<&sim::PeakOutcome::low>),
       peak("peak_loss_by_head", "share", "mean over the query heads that have a peak of their own peak_loss",
            "peak loss, mean over heads", peak_loss_by_head),
       peak("peak_loss_output", "ratio",

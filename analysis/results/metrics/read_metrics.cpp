@@ -148,6 +148,8 @@ std::vector<Metric> read_metrics() {
        .unit = "bytes per step",
        .meaning =
            "what a step reads over the scope's lanes: the loaded tokens as they are stored, and the index",
+       .formula = "mean over steps of |L_t| times the bytes of a token of the lane (held bits / held "
+                  "tokens under a representation), summed over lanes, + index_read_bytes",
        .label = "bytes read per step",
        .measure = read_bytes,
        .whole = Whole::all_lanes,

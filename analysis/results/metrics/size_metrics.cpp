@@ -102,6 +102,8 @@ std::vector<Metric> size_metrics() {
       {.key = "stored_bits",
        .unit = "bits per number",
        .meaning = "what a key's or a value's number takes at the last step, scales and windows included",
+       .formula = "bits of the ledger (codes, scales, outliers, indices, windows, tables of the sequence) "
+                  "/ numbers held",
        .label = "bits per stored number",
        .measure = stored_bits,
        .whole = Whole::all_lanes,
@@ -111,6 +113,10 @@ std::vector<Metric> size_metrics() {
        .meaning =
            "what sending what is kept of the prompt takes with the entropy code of its representation, "
            "over the scope's lanes; null where that has none",
+       .formula = "what an arithmetic coder needs: per channel of a lane, for keys and values apart, sum "
+                  "over symbols s of n(s) log2(N / n(s)) bits, by runs of 256 tokens, each rounded up to "
+                  "bytes behind a length of 4; and scales, and tables of n where they are the prompt's "
+                  "own",
        .label = "bytes sent",
        .measure = sent_bytes,
        .whole = Whole::all_lanes,

@@ -53,6 +53,8 @@ std::vector<Metric> stored_metrics() {
        .meaning = "half the sum of the differences between the recorded row and the row over what is stored, "
                   "mean over "
                   "query heads and steps; attention_loss where the recorded numbers are stored",
+       .formula = "half the sum over all tokens of |p' - a|; p' is the softmax of the query with the "
+                  "stored keys over S_t, and 0 where a token is not held",
        .label = "total variation",
        .better = Better::lower,
        .percent = true,
@@ -65,6 +67,8 @@ std::vector<Metric> stored_metrics() {
        .meaning =
            "root of the mean squared error of the logits of what is held, over query heads and steps; null "
            "where the recorded numbers are stored, as are the next three",
+       .formula = "root of the mean over steps, heads and held tokens of (l' - l)^2, l being the scaled "
+                  "product of query and key",
        .label = "RMS error of logits",
        .better = Better::lower,
        .measure = logit_rmse,

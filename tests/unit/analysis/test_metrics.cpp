@@ -36,7 +36,8 @@ TEST_CASE("metrics are columns of rows with what was declared; derived ones are 
       continue;
     }
     const ColumnInfo& column = rows.columns[rows.column(metric.key)];
-    CHECK((column.unit == metric.unit && column.description == metric.meaning));
+    CHECK((column.unit == metric.unit && column.description.starts_with(metric.meaning)));
+    if (metric.formula != nullptr) CHECK(column.description.ends_with(metric.formula));
   }
   CHECK(priced.columns.size() > plain.columns.size());
 }
