@@ -117,6 +117,7 @@ std::vector<Shown<BatchRow>> shown_columns(const BatchGrid& grid, bool shares) {
 
 std::vector<BatchRow> batch_rows(const requests::RequestTrace& trace, const BatchGrid& grid,
                                  Progress* progress) {
+  cost::require_equal_layers(grid.served.model, "a batch");
   std::vector<BatchRow> rows;
   for (const std::uint32_t requests : grid.requests)
     for (const serving::Batching method : grid.methods)

@@ -66,15 +66,37 @@ class AddedSeconds {
   std::map<std::uint64_t, double> prefills_{}, steps_{};
 };
 
+serving::KeptTokens kept_tokens(const serving::ServedModel& served, const policy::Composition& policy,
+                                const std::optional<sim::Budget>& budget, std::uint64_t tokens,
+                                double bytes) {
+  const auto added = std::make_shared<AddedSeconds>(served, policy, budget, tokens);
+  return {.bytes = bytes,
+          .compression = [added](std::uint64_t prompt) { return added->prefill(prompt); },
+          .step = [added](std::uint64_t decoding) { return added->step(decoding); }};
+}
+
 }  // namespace
 
 serving::ServedModel compressed_model(serving::ServedModel served, const policy::Composition& policy,
                                       const std::optional<sim::Budget>& budget, std::uint64_t tokens) {
-  serving::KeptTokens kept{.bytes = stored_token_bytes(served, policy, budget, tokens)};
-  const auto added = std::make_shared<AddedSeconds>(served, policy, budget, tokens);
-  kept.compression = [added](std::uint64_t prompt) { return added->prefill(prompt); };
-  kept.step = [added](std::uint64_t decoding) { return added->step(decoding); };
-  served.kept = std::move(kept);
+  cost::require_equal_layers(served.model, "compression");
+  served.kept =
+      kept_tokens(served, policy, budget, tokens, stored_token_bytes(served, policy, budget, tokens));
+  return served;
+}
+
+serving::ServedModel represented_model(serving::ServedModel served, const policy::Composition& stored,
+                                       std::uint64_t tokens) {
+  (void)cost::cost_of(stored, served.model, tokens, tokens);  // throws where the shape does not suit
+  const cost::Serving with = cost::served_with(served.serving, stored);
+  const auto bytes = [&](const cost::Storage& storage) {
+    return static_cast<double>(
+        cost::stored_bytes(storage, served.model, served.model.kv_heads, {.kept = tokens}));
+  };
+  const double share = bytes(with.layout.storage) / bytes(served.serving.layout.storage);
+  served.kept = kept_tokens(served, stored, std::nullopt, tokens,
+                            share * static_cast<double>(serving::token_bytes(served)));
+  served.serving = with;
   return served;
 }
 

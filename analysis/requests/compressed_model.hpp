@@ -15,4 +15,11 @@ namespace kvsim::analysis {
 serving::ServedModel compressed_model(serving::ServedModel served, const policy::Composition& policy,
                                       const std::optional<sim::Budget>& budget, std::uint64_t tokens);
 
+/// `served` with all tokens stored in the representation of `stored`, which evicts and selects nothing.
+/// Memory is counted by cost::sequence_bytes; what steps read and wait for the representation, and what a
+/// cached prefix takes, is as of a prompt of `tokens` tokens. Throws Error(usage) where the model's shape
+/// does not suit it.
+serving::ServedModel represented_model(serving::ServedModel served, const policy::Composition& stored,
+                                       std::uint64_t tokens);
+
 }  // namespace kvsim::analysis

@@ -107,8 +107,9 @@ const Columns<CompressionRow>& compression_fields() {
       {"rate", "", "times as fast as the trace at which requests arrive",
        [](const Row& row) { return row.run.settings.rate; }},
       {"token_bytes", "bytes", "that a token takes on each device", &Row::token_bytes},
-      {"capacity", "tokens", "that the memory holds",
-       [](const Row& row) { return row.run.settings.engine.memory.capacity; }},
+      {"capacity", "tokens",
+       "that the memory holds; of one sequence where not every token takes the same, null: of any length",
+       [](const Row& row) { return capacity_tokens(row.run.settings.engine.memory); }},
       {"hit_rate", "share", "of the tokens of prompts, found when their request started", sum(&S::hit_rate)},
       {"computed_tokens", "tokens", "of prompts and generated ones", sum(&S::computed_tokens)},
       {"ttft_mean", "s", "from arrival to the first token, mean", spread(&S::ttft, &Spread::mean)},
@@ -159,6 +160,7 @@ std::vector<CompressionRow> compression_rows(const RequestTrace& trace, const Co
   for (const Variant& variant : variants) {
     ServingGrid& of = grids.emplace_back(grid.serving);
     of.threads = 1;
+    of.over_long = serving::OverLong::skip;
     if (!is_shared(variant.keeping)) of.policies = {std::nullopt};
     if (variant.policy != nullptr) {
       const std::optional<sim::Budget> budget =
@@ -173,8 +175,8 @@ std::vector<CompressionRow> compression_rows(const RequestTrace& trace, const Co
     const Variant& variant = variants[i];
     for (ServingRun& run : serving_runs(trace, grids[i])) {
       // Rows are compared, and must be of the same requests.
-      if (run.summary.refused > 0)
-        input_error(std::to_string(run.summary.refused) + " requests are longer than the memory holds of one",
+      if (run.summary.skipped > 0)
+        input_error(std::to_string(run.summary.skipped) + " requests are longer than the memory holds of one",
                     {}, "Give more memory, or leave them out.");
       run.result = {};
       found[i].push_back({.keeping = variant.keeping,

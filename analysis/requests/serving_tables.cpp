@@ -31,6 +31,7 @@ serving::ServingSettings common_settings(const ServingGrid& grid) {
   serving::ServingSettings settings;
   settings.engine = grid.engine;
   settings.replicas = grid.replicas;
+  settings.over_long = grid.over_long;
   settings.routing.seed = grid.seed;
   settings.routing.hashed_blocks = grid.hashed_blocks;
   return settings;
@@ -48,28 +49,29 @@ Columns<Row> run_columns(RunOf run_of) {
   using Engine = serving::EngineSettings;
   using Settings = serving::ServingSettings;
   const auto text = [](const Policy& policy) { return policy ? Value(policy->text()) : Value(); };
-  return {{"memory_bytes", "bytes", "for keys and values on each device",
-           [run_of](const Row& row) { return run_of(row).memory; }},
-          {"capacity", "tokens", "that this memory holds",
-           engine([](const Engine& e) { return e.memory.capacity; })},
-          {"allocator", "", "static, paged, page_groups or buddy",
-           engine([](const Engine& e) { return allocator_name(e.allocator); })},
-          {"policy", "", "which blocks of prompts stay on the device for others; null: none do",
-           engine([text](const Engine& e) { return text(e.prefix_cache); })},
-          {"host_policy", "", "which stay in the host's memory; null: none do",
-           engine([text](const Engine& e) { return text(e.host_cache.policy); })},
-          {"preemption", "", "recompute or swap: what becomes of a sequence that must make room",
-           engine([](const Engine& e) {
-             return e.preemption == serving::Preemption::swap ? "swap" : "recompute";
-           })},
-          {"rate", "", "times as fast as the trace at which requests arrive",
-           settings([](const Settings& s) { return s.rate; })},
-          {"replicas", "", "engines, each with this memory",
-           settings([](const Settings& s) { return s.replicas; })},
-          {"routing", "", "random, hashed, longest_prefix or least_loaded; null: one engine",
-           settings([](const Settings& s) {
-             return s.replicas > 1 ? as_field(routing_name(s.routing.routing)) : Value();
-           })}};
+  return {
+      {"memory_bytes", "bytes", "for keys and values on each device",
+       [run_of](const Row& row) { return run_of(row).memory; }},
+      {"capacity", "tokens",
+       "that this memory holds; of one sequence where not every token takes the same, null: of any length",
+       engine([](const Engine& e) { return capacity_tokens(e.memory); })},
+      {"allocator", "", "static, paged, page_groups or buddy",
+       engine([](const Engine& e) { return allocator_name(e.allocator); })},
+      {"policy", "", "which blocks of prompts stay on the device for others; null: none do",
+       engine([text](const Engine& e) { return text(e.prefix_cache); })},
+      {"host_policy", "", "which stay in the host's memory; null: none do",
+       engine([text](const Engine& e) { return text(e.host_cache.policy); })},
+      {"preemption", "", "recompute or swap: what becomes of a sequence that must make room",
+       engine(
+           [](const Engine& e) { return e.preemption == serving::Preemption::swap ? "swap" : "recompute"; })},
+      {"rate", "", "times as fast as the trace at which requests arrive",
+       settings([](const Settings& s) { return s.rate; })},
+      {"replicas", "", "engines, each with this memory",
+       settings([](const Settings& s) { return s.replicas; })},
+      {"routing", "", "random, hashed, longest_prefix or least_loaded; null: one engine",
+       settings([](const Settings& s) {
+         return s.replicas > 1 ? as_field(routing_name(s.routing.routing)) : Value();
+       })}};
 }
 
 Columns<ServingRun> spread_columns() {
@@ -104,7 +106,8 @@ const Columns<ServingRun>& serving_fields() {
       run_columns<ServingRun>([](const ServingRun& run) -> const ServingRun& { return run; }) +
       Columns<ServingRun>{
           {"requests", "", "served", sum(&S::requests)},
-          {"refused", "", "on arrival: longer than what the memory holds of one", sum(&S::refused)},
+          {"skipped", "", "on arrival: longer than what the memory holds of one", sum(&S::skipped)},
+          {"cut", "", "of those served, cut to what the memory holds of one", sum(&S::cut)},
           {"seconds", "s", "from the first arrival to the last token", sum(&S::seconds)}} +
       spread_columns() +
       Columns<ServingRun>{
@@ -165,7 +168,7 @@ std::string label(const std::vector<Policy>& among, const Policy& policy) {
   return same > 1 ? policy->text() : policy->spec->name;
 }
 
-std::vector<Shown<ServingRun>> shown_columns(const ServingGrid& grid, bool refused) {
+std::vector<Shown<ServingRun>> shown_columns(const ServingGrid& grid, bool skipped, bool cut) {
   using Run = ServingRun;
   std::vector<Shown<Run>> out;
   const auto setting = [&](const char* heading, std::function<std::string(const Run&)> text) {
@@ -212,11 +215,18 @@ std::vector<Shown<ServingRun>> shown_columns(const ServingGrid& grid, bool refus
   number("running", &ServingSummary::running, 1, 1);
   count("preemp- tions", &ServingSummary::preemptions);
   if (grid.replicas > 1) count("computed elsewhere", &ServingSummary::elsewhere_tokens);
-  if (refused) count("refused", &ServingSummary::refused);
+  if (skipped) count("skipped", &ServingSummary::skipped);
+  if (cut) count("cut", &ServingSummary::cut);
   return out;
 }
 
 }  // namespace
+
+Value capacity_tokens(const serving::AllocatorSettings& memory) {
+  if (!memory.sizes) return memory.capacity;
+  const std::uint64_t longest = longest_in_bytes(memory);
+  return longest == serving::kAnyLength ? Value() : Value(longest);
+}
 
 std::vector<ServingRun> serving_runs(const requests::RequestTrace& trace, const ServingGrid& grid,
                                      Progress* progress) {
@@ -272,7 +282,7 @@ Records request_outcome_records(const std::vector<ServingRun>& runs, const reque
   };
   const auto served = [](auto read) {
     return [read](const Row& row) {
-      return row.outcome().refused ? Value() : as_field(std::invoke(read, row.outcome()));
+      return row.outcome().skipped ? Value() : as_field(std::invoke(read, row.outcome()));
     };
   };
   std::vector<Row> rows;
@@ -289,7 +299,10 @@ Records request_outcome_records(const std::vector<ServingRun>& runs, const reque
                }},
               {"prompt", "tokens", "of the prompt", of(&Outcome::prompt_tokens)},
               {"generated", "tokens", "generated", of(&Outcome::generated_tokens)},
-              {"replica", "", "that served it, from 0; null, as all times: it was refused on arrival",
+              {"cut_tokens", "tokens",
+               "of prompt and answer, left away because the memory does not hold them",
+               of(&Outcome::cut_tokens)},
+              {"replica", "", "that served it, from 0; null, as all times: it was skipped",
                served(&Outcome::replica)},
               {"arrival", "s", "since the beginning of the trace", of(&Outcome::arrival)},
               {"queueing", "s", "from arrival to the first step with it", served(&Outcome::queueing)},
@@ -320,9 +333,12 @@ void write_serving_table(std::ostream& out, const ServingGrid& grid, const std::
   };
   write_line("model", described(grid.served.model));
   write_line("machine", described(grid.served.machine));
-  const bool refused =
-      std::any_of(runs.begin(), runs.end(), [](const ServingRun& run) { return run.summary.refused > 0; });
-  TextTable table = shown_table(shown_columns(grid, refused), runs, write_line);
+  const auto any = [&](std::uint64_t ServingSummary::*count) {
+    return std::any_of(runs.begin(), runs.end(),
+                       [=](const ServingRun& run) { return run.summary.*count > 0; });
+  };
+  TextTable table = shown_table(shown_columns(grid, any(&ServingSummary::skipped), any(&ServingSummary::cut)),
+                                runs, write_line);
   out << '\n';
   table.print(out);
 }

@@ -29,6 +29,7 @@ struct ServingGrid {
   /// What all runs share; memory, allocator and prefix cache are each run's.
   serving::EngineSettings engine{};
   std::uint32_t replicas = 1;
+  serving::OverLong over_long = serving::OverLong::refuse;
   std::uint64_t seed = 0;
   std::uint32_t hashed_blocks = 1;
   std::uint64_t page_bytes = 2 << 20;  ///< of page groups
@@ -47,6 +48,10 @@ struct ServingRun {
 /// runs.
 std::vector<ServingRun> serving_runs(const requests::RequestTrace& trace, const ServingGrid& grid,
                                      Progress* progress = nullptr);
+
+/// Tokens that the memory holds; of one sequence where not every token takes the same, nothing: of any
+/// length.
+Value capacity_tokens(const serving::AllocatorSettings& memory);
 
 const std::vector<ColumnInfo>& serving_columns();
 Records serving_records(const std::vector<ServingRun>& runs);

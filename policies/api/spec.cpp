@@ -59,12 +59,16 @@ Ledger Part::ledger(const StorageShape& shape, std::uint64_t kept, std::uint64_t
 }
 
 Ledger Part::ledger_of_layers(StorageShape shape, std::uint64_t kept, std::uint64_t appended) const {
-  Ledger sum, of_layer;
-  for (shape.layer = 0; shape.layer < shape.n_layers; ++shape.layer) {
-    if (shape.layer == 0 || rule<RepresentationRule>().by_depth) of_layer = ledger(shape, kept, appended);
-    sum += of_layer;
+  Ledger sum;
+  if (rule<RepresentationRule>().by_depth) {
+    for (shape.layer = 0; shape.layer < shape.n_layers; ++shape.layer) sum += ledger(shape, kept, appended);
+    return sum;
   }
-  return sum;
+  shape.layer = 0;
+  const Ledger one = ledger(shape, kept, appended);
+  const std::uint64_t n = shape.n_layers;
+  return {n * one.exact,   n * one.codes,  n * one.parameters, n * one.outliers,
+          n * one.indices, n * one.tables, n * one.shared,     n * one.host};
 }
 
 std::function<Protection(std::size_t)> Part::protection(std::size_t prompt) const {

@@ -93,6 +93,7 @@ DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving
   local_ = device_share(model, degree);
   kinds_ = model.layer_kinds();
   cached_layers_ = real(model.cached_layers());
+  windows_ = model.window_sums();
   query_heads_ = real(local_.query_heads);
   kv_heads_ = real(local_.kv_heads);
   vocab_ = real(local_.vocab);
@@ -175,7 +176,7 @@ double DevicePass::elements(const model::LayerKind& kind) const {
   return elements;
 }
 
-void DevicePass::dense(PassTime& pass, std::uint64_t tokens) const {
+void DevicePass::dense(PassTime& pass, std::uint64_t tokens, std::uint64_t sequences) const {
   const double all = batch_ * real(tokens), hidden = real(model_.hidden);
   const Ceilings& ceilings = machine_.ceilings;
   // What the new tokens add to a lane: a generated one joins, those of a prompt are stored together.
@@ -196,7 +197,7 @@ void DevicePass::dense(PassTime& pass, std::uint64_t tokens) const {
     if (kind.remembers) {
       // The state is read and written once, and each of its numbers decays, gets its part of an outer product
       // and is multiplied by a query for every token.
-      small.bytes += 2 * batch_ * real(local_.state_bytes());
+      small.bytes += 2 * batch_ * real(sequences) * real(local_.state_bytes());
       small.flops = kStateOps * all * real(local_.recurrence.state);
       small.compute_ceiling = ceilings.compute;
     }
@@ -372,34 +373,39 @@ void DevicePass::decode_attention(PassTime& pass, const Holding& holding, const 
 
 void DevicePass::chunks_attention(PassTime& pass, std::span<const Chunk> chunks) const {
   if (chunks.empty()) return;
-  Demand all{.compute_ceiling = 1, .memory_ceiling = machine_.ceilings.attention_memory};
-  double work = 0, cache = 0;
-  for (const Chunk& chunk : chunks) {
-    const Demand one = chunk_attention({}, chunk.tokens, chunk.past, model_.window);
-    const std::uint64_t reach = model_.window == 0 ? chunk.past : std::min(chunk.past, model_.window);
-    cache += stored_heads_ * lane_bytes({.kept = reach + chunk.tokens});
-    all.flops += one.flops;
-    all.ops += one.ops;
-    all.bytes += one.bytes;
-    work += one.flops / one.compute_ceiling;  // whole tiles, which differ by chunk
+  for (const auto& [layers, window] : windows_) {
+    Demand all{.compute_ceiling = 1, .memory_ceiling = machine_.ceilings.attention_memory};
+    double work = 0, cache = 0;
+    for (const Chunk& chunk : chunks) {
+      const Demand one = chunk_attention({}, chunk.tokens, chunk.past, window);
+      const std::uint64_t reach = window == 0 ? chunk.past : std::min(chunk.past, window);
+      cache += stored_heads_ * lane_bytes({.kept = reach + chunk.tokens});
+      all.flops += one.flops;
+      all.ops += one.ops;
+      all.bytes += one.bytes;
+      work += one.flops / one.compute_ceiling;  // whole tiles, which differ by chunk
+    }
+    all.compute_ceiling = all.flops / work;
+    all.overhead = attention_start(cache);
+    charge(pass[OpClass::attention], all, real(layers));
   }
-  all.compute_ceiling = all.flops / work;
-  all.overhead = attention_start(cache);
-  charge(pass[OpClass::attention], all, cached_layers_);
 }
 
 void DevicePass::rows_attention(PassTime& pass, std::uint64_t sequences, std::uint64_t attended,
-                                const std::optional<SharedRows>& shared) const {
+                                std::uint64_t within_window, const std::optional<SharedRows>& shared) const {
   if (sequences == 0) return;
-  const SharedRows read = shared.value_or(SharedRows{.tokens = attended});
-  const double bytes = stored_heads_ * lane_bytes({.kept = read.tokens});
-  Demand rows = rows_demand(real(sequences), query_heads_ * real(attended),
-                            serving_.runtime.cache_traffic * bytes, bytes, 0);
-  // A partial result has a logarithm of 32 bits beside its row, for each query head.
-  rows.bytes +=
-      2 * real(read.partials) * query_heads_ * (real(model_.value_dim) * activation_ + sizeof(float));
-  rows.overhead += real(read.levels - 1) * attention_start(bytes);
-  charge(pass[OpClass::attention], rows, cached_layers_);
+  for (const auto& [layers, window] : windows_) {
+    const std::uint64_t seen = window == 0 ? attended : within_window;
+    const SharedRows read = shared.value_or(SharedRows{.tokens = seen});
+    const double bytes = stored_heads_ * lane_bytes({.kept = read.tokens});
+    Demand rows = rows_demand(real(sequences), query_heads_ * real(seen),
+                              serving_.runtime.cache_traffic * bytes, bytes, 0);
+    // A partial result has a logarithm of 32 bits beside its row, for each query head.
+    rows.bytes +=
+        2 * real(read.partials) * query_heads_ * (real(model_.value_dim) * activation_ + sizeof(float));
+    rows.overhead += real(read.levels - 1) * attention_start(bytes);
+    charge(pass[OpClass::attention], rows, real(layers));
+  }
 }
 
 /// Returns the demand for attention rows of the prompt that a fused kernel does not return, per sequence and

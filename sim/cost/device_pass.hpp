@@ -44,8 +44,8 @@ class DevicePass {
   DevicePass(const Model& model, const Machine& machine, const Serving& serving);
 
   /// Adds the work that does not depend on the cache: projections, MLPs, elementwise operations, all-reduces,
-  /// for `tokens` new tokens per sequence.
-  void dense(PassTime& pass, std::uint64_t tokens) const;
+  /// for `tokens` new tokens per sequence; in an engine's step of `sequences` sequences together.
+  void dense(PassTime& pass, std::uint64_t tokens, std::uint64_t sequences = 1) const;
   /// Adds only the products of the last layer's MLP.
   void one_mlp(OpTime& op, std::uint64_t tokens) const;
   /// Adds the logits of `rows` tokens per sequence.
@@ -65,9 +65,9 @@ class DevicePass {
   /// Adds the attention of chunks of several prompts, which one kernel computes.
   void chunks_attention(PassTime& pass, std::span<const Chunk> chunks) const;
   /// Adds the attention of one row of each of `sequences` sequences, which attend to `attended` tokens
-  /// altogether and read these, or what they share.
+  /// altogether, to `within_window` in layers that have a window, and read these, or what they share.
   void rows_attention(PassTime& pass, std::uint64_t sequences, std::uint64_t attended,
-                      const std::optional<SharedRows>& shared = {}) const;
+                      std::uint64_t within_window, const std::optional<SharedRows>& shared = {}) const;
   /// Adds the policy's work when the prompt ends, without its extra passes.
   void prompt_policy(PassTime& pass, const policy::Cost& cost) const;
   void step_policy(PassTime& pass, const Holding& holding, const policy::Cost& cost,
@@ -159,6 +159,7 @@ class DevicePass {
   Model local_;  ///< the device's share
   std::vector<model::LayerKind> kinds_;
   double cached_layers_;
+  std::vector<WindowRun> windows_{};
   // Shapes of one device.
   double share_;  ///< share of the work that is split by query head
   double query_heads_, kv_heads_, vocab_, block_parameters_;

@@ -28,6 +28,10 @@ std::uint64_t tokens_of(const StepWork& work) {
   return tokens;
 }
 
+std::uint64_t sequences_of(const StepWork& work) {
+  return work.decoding + work.chunks.size();
+}
+
 /// The entry of `table` for `n`, computed where it is not there yet.
 template <class Price>
 double tabled(std::vector<double>& table, std::uint64_t n, Price price) {
@@ -41,7 +45,6 @@ double tabled(std::vector<double>& table, std::uint64_t n, Price price) {
 
 EngineStep::EngineStep(Model model, Machine machine, const Serving& serving)
     : model_(std::move(model)), machine_(std::move(machine)), serving_(one_sequence(serving)) {
-  require_equal_layers(model_, "an engine");
   device_ = std::make_unique<DevicePass>(model_, machine_, serving_);
 }
 
@@ -49,9 +52,9 @@ PassTime EngineStep::pass(const StepWork& work) const {
   PassTime pass;
   const std::uint64_t tokens = tokens_of(work);
   if (tokens == 0) return pass;
-  device_->dense(pass, tokens);
+  device_->dense(pass, tokens, sequences_of(work));
   device_->chunks_attention(pass, work.chunks);
-  device_->rows_attention(pass, work.decoding, work.attended, work.shared);
+  device_->rows_attention(pass, work.decoding, work.attended, work.within_window, work.shared);
   if (work.sampled > 0) device_->head(pass, work.sampled);
   pass.host = std::max(0.0, serving_.runtime.host_floor - pass.seconds());
   return pass;
@@ -60,11 +63,13 @@ PassTime EngineStep::pass(const StepWork& work) const {
 double EngineStep::seconds(const StepWork& work) {
   const std::uint64_t tokens = tokens_of(work);
   if (tokens == 0) return 0;
-  double sum = tabled(dense_, tokens, [&](std::uint64_t n) {
+  const auto dense = [&](std::uint64_t n) {
     PassTime pass;
-    device_->dense(pass, n);
+    device_->dense(pass, n, sequences_of(work));
     return pass.seconds();
-  });
+  };
+  // Every sequence has a state of its own, where layers have one.
+  double sum = model_.remembering_layers() > 0 ? dense(tokens) : tabled(dense_, tokens, dense);
   if (work.sampled > 0)
     sum += tabled(head_, work.sampled, [&](std::uint64_t n) {
       PassTime pass;
@@ -73,7 +78,7 @@ double EngineStep::seconds(const StepWork& work) {
     });
   PassTime attention;
   device_->chunks_attention(attention, work.chunks);
-  device_->rows_attention(attention, work.decoding, work.attended, work.shared);
+  device_->rows_attention(attention, work.decoding, work.attended, work.within_window, work.shared);
   return std::max(serving_.runtime.host_floor, sum + attention[OpClass::attention].seconds);
 }
 

@@ -15,10 +15,12 @@ namespace kvsim::cost {
 struct StepWork {
   std::span<const Chunk> chunks{};
   std::uint64_t decoding = 0;  ///< sequences that get one token
-  std::uint64_t attended = 0;  ///< tokens that these attend to, themselves included, all sequences together
-  std::uint64_t sampled = 0;   ///< rows of logits: decoding sequences and the chunks that end a prompt
+  /// Tokens that these attend to, themselves included, all sequences together.
+  std::uint64_t attended = 0;
+  std::uint64_t sampled = 0;  ///< rows of logits: decoding sequences and the chunks that end a prompt
   /// What they read where common tokens are read once for all of them; nothing: each reads its own.
   std::optional<SharedRows> shared{};
+  std::uint64_t within_window = 0;  ///< as `attended`, in the layers that have a window
 };
 
 /// Prices steps by the operations of DevicePass. Matrix products and element-wise operations see all tokens

@@ -158,6 +158,10 @@ Holding whole_holding(const Model& model, std::uint64_t stored_kv_heads, std::ui
   return alike(model, {stored_kv_heads, tokens, kNoLimit});
 }
 
+Holding full_holding(const Model& model, std::uint64_t stored_kv_heads, std::uint64_t prompt) {
+  return windowed(whole_holding(model, stored_kv_heads, prompt));
+}
+
 void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Holding& holding) {
   std::uint64_t layers = 0;
   std::vector<WindowRun> runs;
@@ -186,7 +190,7 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   const std::uint64_t times = copies(stored, model.kv_heads);
   const policy::Cost cost = eviction.cost(shape_of(composition, model, prompt, budget));
   const Rule rule{prompt, eviction.overshoot(), cost.appends, cost.streams};
-  if (eviction.spec->own_budget()) return windowed(alike(model, rule.lane(kNoLimit, stored)));
+  if (eviction.spec->own_budget()) return full_holding(model, stored, prompt);
 
   if (budget < prompt) sim::check_floor(composition, budget, "the budget");
   if (budget > context)

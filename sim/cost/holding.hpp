@@ -64,6 +64,10 @@ struct Holding {
 /// Returns all layers with `tokens` tokens in each of their lanes, windows or not.
 Holding whole_holding(const Model& model, std::uint64_t stored_kv_heads, std::uint64_t tokens);
 
+/// Returns what sequences hold that evict nothing: `prompt` tokens after the prompt, then all that come, no
+/// more than the window of a layer that has one.
+Holding full_holding(const Model& model, std::uint64_t stored_kv_heads, std::uint64_t prompt);
+
 /// Throws Error(bug) unless `holding` has every layer of the model with all its lanes and its window.
 void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Holding& holding);
 

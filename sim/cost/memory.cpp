@@ -379,15 +379,19 @@ std::uint64_t shared_tables(const Model& model, const Serving& serving) {
   return checked_product(kCache, model.cached_layers(), ceil_divided(layer.shared, 8));
 }
 
+std::uint64_t sequence_states(const Model& model, std::uint64_t tensor_parallel) {
+  if (model.remembering_layers() == 0) return 0;
+  return checked_product(kCache, model.remembering_layers(),
+                         device_share(model, tensor_parallel).state_bytes());
+}
+
 /// Returns the bytes that do not depend on the moment.
 Memory fixed_part(const Model& model, const Machine& machine, const Serving& serving) {
   Memory memory;
   memory.weights = weight_bytes(model, serving.runtime, serving.tensor_parallel);
   memory.reserved = machine.reserved;
   memory.shared_tables = shared_tables(model, serving);
-  if (model.remembering_layers() > 0)
-    memory.states = checked_product(kCache, serving.batch, model.remembering_layers(),
-                                    device_share(model, serving.tensor_parallel).state_bytes());
+  memory.states = checked_product(kCache, serving.batch, sequence_states(model, serving.tensor_parallel));
   if (serving.offload.weights_away() > 0) {
     const std::uint64_t matrices =
         matrix_bytes(device_share(model, serving.tensor_parallel), serving.runtime);
@@ -429,6 +433,19 @@ std::uint64_t full_cache_bytes(const Model& model, const Layout& layout, std::ui
   return checked_product(
       kCache, batch, model.cached_layers(),
       stored_bytes(layout.storage, model, stored_heads(model, layout), LaneTokens{.kept = tokens}));
+}
+
+SequenceBytes sequence_bytes(const Model& model, const Serving& serving, const LaneTokens& tokens) {
+  const std::uint64_t stored = stored_heads(model, serving.layout);
+  const Holding holding = full_holding(model, stored, tokens.kept);
+  Serving one = serving;
+  one.prompt = tokens.kept;
+  one.generate = tokens.appended;
+  const policy::Cost none;
+  const DeviceCache device(model, one, holding, none, {0, local_kv_heads(stored, serving.tensor_parallel)});
+  const CacheBytes cache = device.all_layers({.step = tokens.appended});
+  return {checked_sum(kCache, cache.keys_values, sequence_states(model, serving.tensor_parallel)),
+          cache.padding};
 }
 
 Memory memory_at(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,

@@ -36,6 +36,17 @@ std::uint64_t weight_bytes(const Model& model, const Runtime& runtime, std::uint
 std::uint64_t full_cache_bytes(const Model& model, const Layout& layout, std::uint64_t tokens,
                                std::uint64_t batch);
 
+/// Bytes of one sequence's cache on one device.
+struct SequenceBytes {
+  std::uint64_t stored = 0;  ///< keys and values as they are stored, and states
+  std::uint64_t empty = 0;   ///< slots without a token: the rest of last pages
+
+  std::uint64_t all() const { return stored + empty; }
+};
+/// Returns what a sequence of these tokens holds that evicts nothing (full_holding): keys, values, padding
+/// and states of memory_at(). Of `serving` the layout and the devices count.
+SequenceBytes sequence_bytes(const Model& model, const Serving& serving, const LaneTokens& tokens);
+
 // Where evicted tokens leave holes (Vacated::left), the pages in use are the expected number when the evicted
 // tokens are drawn at random; lanes that share pages are taken as independent unless they hold the same
 // tokens.

@@ -263,6 +263,19 @@ std::vector<WindowRun> Model::window_runs() const {
   return runs;
 }
 
+std::vector<WindowRun> Model::window_sums() const {
+  std::vector<WindowRun> sums;
+  for (const WindowRun& run : window_runs()) {
+    const auto same = std::find_if(sums.begin(), sums.end(),
+                                   [&](const WindowRun& sum) { return sum.window == run.window; });
+    if (same != sums.end())
+      same->layers += run.layers;
+    else
+      sums.insert(run.window == 0 ? sums.begin() : sums.end(), run);
+  }
+  return sums;
+}
+
 void require_equal_layers(const Model& model, const std::string& what) {
   const std::string counts = what + " counts one number of tokens for all layers, and ";
   if (model.window_runs().size() > 1)

@@ -47,6 +47,8 @@ struct Model : model::LayerParts {
 
   /// Returns the cached layers from the first to the last, those with one window together.
   std::vector<WindowRun> window_runs() const;
+  /// Returns the same with all that have a window together, behind those without.
+  std::vector<WindowRun> window_sums() const;
   /// Returns the kinds of layers with their numbers, in order of their first layer.
   std::vector<model::LayerKind> layer_kinds() const;
   std::uint64_t cached_layers() const;       ///< that attend

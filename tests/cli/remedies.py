@@ -475,6 +475,12 @@ REQUESTS = [
     ("requests serve req.jsonl $T --memory 1MiB", "give (more memory)", "1MiB => 1GiB"),
     ("requests serve req.jsonl --model llama-3.1-70b --machine t4 --quiet", "take a machine with more memory, or more (devices)",
      "--machine t4 => --machine h100-sxm --tensor-parallel 4"),
+    ("$ (cat req.jsonl; printf '{\"timestamp\":9000,\"input_length\":2048,\"output_length\":1,\"hash_ids\":[0,11,12,13]}\\n') > "
+     "overlong.jsonl; kvsim requests serve overlong.jsonl $T --memory 150MiB --policy none", "(--over-long skip)", "+ {1}"),
+    ("requests serve req.jsonl $T --over-long drop", r"Say refuse, (skip) or cut", "drop => {1}"),
+    ("requests serve req.jsonl --model qwen3-next-80b-a3b --machine b200 --policy lru --quiet", "(--policy none)", "--policy lru => {1}"),
+    ("requests serve req.jsonl --model gemma-3-12b --machine b200 --allocator buddy --quiet", "use (paged) or static", "buddy => {1}"),
+    ("requests serve req.jsonl --model gemma-3-12b --machine b200 --preemption swap --quiet", "preempt by (recompute)", "swap => {1}"),
     ("requests serve req.jsonl $T --ttft abc", "Say it like (2s)", "abc => {1}"),
     ("requests serve req.jsonl $T --replicas 0", "from (1) to", "--replicas 0 => --replicas {1}"),
     ("requests batch req.jsonl $T --method padd", r"Did you mean (\w+)", "padd => {1}"),

@@ -111,18 +111,77 @@ class Serve(CommandTest):
         self.assertEqual(document["results"][0]["requests"], 60)
         self.assertTrue(all(column["description"] for column in document["columns"]))
 
-    def test_requests_that_no_memory_holds_are_refused_and_the_others_served(self):
+    def test_requests_that_no_memory_holds_are_refused_skipped_or_cut(self):
         long = (150, 1 << 20, 5, list(range(10000, 10000 + (1 << 11))))
         name = self.trace([(0, 1024, 5, [1, 2]), long, (300, 1024, 5, [1, 2])])
         alone = self.trace([(0, 1024, 5, [1, 2]), (300, 1024, 5, [1, 2])], "alone.jsonl")
-        (run,), (expected,) = self.runs(name, "--memory", "4GiB"), self.runs(alone, "--memory", "4GiB")
-        self.assertEqual((run["requests"], run["refused"], expected["refused"]), ("2", "1", "0"))
-        self.assertEqual({**run, "refused": "0"}, expected)
-        each = self.runs(name, "--memory", "4GiB", "--each")
+        message = self.fails(3, "requests", "serve", name, *SERVED, "--memory", "4GiB")
+        for words in ["line 2", "1048580 tokens", "holds 32768", "--over-long skip"]:
+            self.assertIn(words, message)
+        skip = ["--memory", "4GiB", "--over-long", "skip"]
+        (run,), (expected,) = self.runs(name, *skip), self.runs(alone, "--memory", "4GiB")
+        self.assertEqual((run["requests"], run["skipped"], expected["skipped"]), ("2", "1", "0"))
+        self.assertEqual({**run, "skipped": "0"}, expected)
+        each = self.runs(name, *skip, "--each")
         self.assertEqual([row["ttft"] == "" for row in each], [False, True, False])
-        table = self.ok("requests", "serve", name, *SERVED, "--memory", "4GiB")
+        table = self.ok("requests", "serve", name, *SERVED, *skip)
         self.assertIn("1 of 3 requests are longer than the least memory holds", table)
-        self.assertIn("refused", table.splitlines()[-5] + table.splitlines()[-4] + table.splitlines()[-3])
+        self.assertRegex(table, r"skipped\n")
+        cut = ["--memory", "4GiB", "--over-long", "cut"]
+        run, = self.runs(name, *cut)
+        self.assertEqual((run["requests"], run["skipped"], run["cut"]), ("3", "0", "1"))
+        each = self.runs(name, *cut, "--each")
+        self.assertEqual([(row["prompt"], row["generated"], row["cut_tokens"]) for row in each],
+                         [("1024", "5", "0"), ("32768", "1", str((1 << 20) + 5 - 32769)), ("1024", "5", "0")])
+        self.assertIn("ends of their prompts", self.ok("requests", "serve", name, *SERVED, *cut))
+        self.assertIn("refuse, skip or cut", self.fails(2, "requests", "serve", name, *SERVED, "--over-long", "drop"))
+
+    def test_windows_and_states_are_held_as_cost_estimate_says(self):
+        # 20,000 tokens and ten generated ones: 20,009 are stored.
+        name = self.trace([(0, 20000, 10, list(range(40)))])
+        for model, memory in [("phi-3-mini-4k", "1GiB"), ("gemma-3-12b", "3GiB"), ("gpt-oss-20b", "1GiB"), ("qwen3-next-80b-a3b", "1GiB")]:
+            with self.subTest(model):
+                served = ["--model", model, "--machine", "b200", "--memory", memory, "--quiet"]
+                row, = csv.DictReader(io.StringIO(self.ok("requests", "serve", name, *served, "--format", "csv")))
+                estimate, = csv.DictReader(io.StringIO(self.ok(
+                    "cost", "estimate", "--model", model, "--machine", "b200", "--prompt-tokens", "20000", "--generate", "9",
+                    "--page", "16", "--format", "csv")))
+                self.assertEqual((row["requests"], row["policy"]), ("1", ""))
+                held = sum(int(estimate[key]) for key in ("keys_values_bytes", "padding_bytes", "state_bytes"))
+                self.assertEqual(round(float(row["peak"]) * int(row["memory_bytes"])), held)
+        served = ["--model", "gemma-3-12b", "--machine", "b200", "--memory", "3GiB", "--quiet"]
+        self.assertIn("line 1", self.fails(3, "requests", "serve", name, *served, "--policy", "lru"))
+        self.assertIn("every block in all layers", self.ok("requests", "serve", name, *served[:4], "--quiet", "--policy", "lru"))
+        self.assertIn("No prompts are shared", self.ok("requests", "serve", name, *served))
+        for arguments in (["--allocator", "buddy"], ["--allocator", "page_groups"]):
+            self.assertIn("use paged or static", self.fails(2, "requests", "serve", name, *served, *arguments))
+        self.assertIn("recompute", self.fails(2, "requests", "serve", name, *served, "--preemption", "swap"))
+        states = ["--model", "qwen3-next-80b-a3b", "--machine", "b200", "--quiet"]
+        self.assertIn("--policy none", self.fails(2, "requests", "serve", name, *states, "--policy", "lru"))
+
+    def test_representations_take_the_bytes_of_cost_estimate(self):
+        name = self.trace([(0, 20000, 10, list(range(40)))])
+        memory = 8 << 30
+        for kind in ("fp8", "nvfp4", "q4_0", "kivi(bits=2)"):
+            with self.subTest(kind):
+                row, = self.runs(name, "--kv", kind, "--policy", "none", "--memory", "8GiB")
+                estimate, = csv.DictReader(io.StringIO(self.ok(
+                    "cost", "estimate", "--model", "llama-3.1-8b", "--machine", "a100-80-sxm", "--prompt-tokens", "20000", "--generate",
+                    "9", "--page", "16", "--policy", f"full+{kind}", "--format", "csv")))
+                held = sum(int(estimate[key]) for key in ("keys_values_bytes", "padding_bytes"))
+                # Tables of all sequences are there once, beside the blocks.
+                self.assertEqual(round(float(row["peak"]) * (memory - int(estimate["shared_table_bytes"]))), held)
+        plain, = self.runs(name, "--policy", "none", "--memory", "8GiB")
+        fp8, = self.runs(name, "--kv", "fp8", "--policy", "none", "--memory", "8GiB")
+        self.assertAlmostEqual(float(fp8["peak"]) / float(plain["peak"]), 0.5, places=2)
+        self.assertLess(float(fp8["tpot_p50"]), float(plain["tpot_p50"]))
+        # Blocks of prompts are shared in fp8, too: twice as many tokens.
+        busy = self.busy_trace()
+        shared, = self.runs(busy, "--kv", "fp8", "--memory", "1GiB")
+        exact, = self.runs(busy, "--memory", "1GiB")
+        self.assertEqual(int(shared["capacity"]), 2 * int(exact["capacity"]))
+        self.assertIn("nvfp4", self.fails(2, "requests", "serve", name, *SERVED, "--kv", "nvfp5"))
+        self.assertIn("more than a representation", self.fails(2, "requests", "serve", name, *SERVED, "--kv", "kivi(bits=2)+quest"))
 
     def test_refusals(self):
         name = self.busy_trace()

@@ -3,6 +3,8 @@
 #include <memory>
 
 #include "analysis/asked/policy_choice.hpp"
+#include "analysis/requests/cache_capacity.hpp"
+#include "analysis/requests/compressed_model.hpp"
 #include "analysis/requests/serving_tables.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
@@ -28,7 +30,8 @@ struct RequestsServeOptions : OutputOptions {
   ServedOptions served{};
   std::vector<std::string> policies{}, host_policies{"lru"};
   std::string memory{}, allocator = "paged", rate = "1";
-  std::string host_cache{}, preemption = "recompute", routing = "least_loaded", page = "2MiB";
+  std::string host_cache{}, preemption = "recompute", routing = "least_loaded", page = "2MiB",
+                            over_long = "refuse";
   LimitOptions limits{};
   std::uint64_t max_sequences = 256, step_tokens = 2048, block = 16, max_tokens = 0, replicas = 1, seed = 0,
                 hashed_blocks = 1;
@@ -48,7 +51,9 @@ std::vector<std::optional<policy::Part>> parse_policies(const std::vector<std::s
 
 ServingGrid grid_of(const RequestsServeOptions& options) {
   ServingGrid grid;
-  grid.served = parse_served(options.served);
+  ServedOptions served = options.served;
+  if (!plain_bits(served.serving.kv)) served.serving.kv = "fp16";
+  grid.served = parse_served(served);
   grid.memories = parse_memories(options.memory, grid.served, options.step_tokens);
   grid.rates = parse_rates(options.rate);
   grid.allocators.clear();
@@ -72,6 +77,7 @@ ServingGrid grid_of(const RequestsServeOptions& options) {
   grid.engine.memory.block = options.block;
   grid.engine.memory.max_tokens = options.max_tokens;
   grid.page_bytes = parse_bytes(options.page, "--page-bytes");
+  grid.over_long = serving::parse_over_long(options.over_long);
   grid.replicas = small_count(options.replicas, "--replicas");
   grid.seed = options.seed;
   grid.hashed_blocks = small_count(options.hashed_blocks, "--hashed-blocks");
@@ -88,6 +94,8 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const ServingGr
           {"tensor_parallel", grid.served.serving.tensor_parallel},
           {"max_sequences", std::uint64_t{grid.engine.max_sequences}},
           {"step_tokens", grid.engine.step_tokens},
+          {"kv", options.served.serving.kv},
+          {"over_long", options.over_long},
           {"block", grid.engine.memory.block},
           {"page_bytes", grid.page_bytes},
           {"host_memory", grid.host_memory},
@@ -98,11 +106,48 @@ std::vector<std::pair<std::string, analysis::Value>> settings_of(const ServingGr
           {"file", options.file}};
 }
 
+/// Whether every token takes as much as any other, so that blocks of prompts can be shared.
+bool layers_alike(const cost::Model& model) {
+  return model.window == 0 && model.remembering_layers() == 0;
+}
+
+std::vector<std::string> notes_of(const std::vector<analysis::ServingRun>& runs,
+                                  const requests::RequestTrace& trace, const ServingGrid& grid,
+                                  const RequestsServeOptions& options) {
+  std::vector<std::string> out;
+  std::uint64_t skipped = 0, cut = 0;
+  bool shared = false;
+  for (const analysis::ServingRun& run : runs) {
+    skipped = std::max(skipped, run.summary.skipped);
+    cut = std::max(cut, run.summary.cut);
+    shared |= run.settings.engine.prefix_cache.has_value();
+  }
+  const std::string longer =
+      " of " + std::to_string(trace.requests.size()) + " requests are longer than the least memory holds: ";
+  if (skipped > 0)
+    out.push_back(std::to_string(skipped) + longer +
+                  "skipped when they arrive, and in no number; what waits for one comes its pause later.");
+  if (cut > 0)
+    out.push_back(std::to_string(cut) + longer +
+                  "their answers are cut, and then the ends of their prompts.");
+  if (layers_alike(grid.served.model)) return out;
+  if (shared)
+    out.emplace_back("A prefix cache keeps every block in all layers, whatever their window.");
+  else if (options.policies.empty() && trace.has_blocks())
+    out.emplace_back("No prompts are shared: layers hold their window, or a state, alone.");
+  return out;
+}
+
 void run_requests_serve(const RequestsServeOptions& options) {
   FormattedOutput output(options);
   ServingGrid grid = grid_of(options);
+  const std::string& kind = options.served.serving.kv;
+  const policy::Composition stored = whole_prompt(kind, "--kv");
   const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
-  if (options.policies.empty() && trace.has_blocks() && options.allocator == "paged")
+  if (stored.representation)
+    grid.served = analysis::represented_model(grid.served, stored, analysis::mean_prompt(trace));
+  if (options.policies.empty() && trace.has_blocks() && options.allocator == "paged" &&
+      layers_alike(grid.served.model))
     grid.policies = parse_policies({"lru"});
   const auto runs = followed("serving", options.quiet, [&](Progress& progress) {
     auto made = serving_runs(trace, grid, &progress);
@@ -111,13 +156,7 @@ void run_requests_serve(const RequestsServeOptions& options) {
   });
   analysis::Document document{.analysis = "requests serve", .traces = {}, .records = {}};
   document.settings = settings_of(grid, options);
-  std::uint64_t refused = 0;
-  for (const analysis::ServingRun& run : runs) refused = std::max(refused, run.summary.refused);
-  if (refused > 0)
-    document.notes.push_back(
-        std::to_string(refused) + " of " + std::to_string(trace.requests.size()) +
-        " requests are longer than the least memory holds: refused when they arrive, and in "
-        "no number; what waits for one comes its pause later.");
+  document.notes = notes_of(runs, trace, grid, options);
   if (options.each) {
     document.records = request_outcome_records(runs, trace);
   } else {
@@ -156,7 +195,7 @@ void add_question_options(Command command, RequestsServeOptions& options) {
       "--policy", options.policies, "LIST",
       "Comma list: which blocks of prompts stay on the device for later ones, beside those of\n"
       "running sequences (kvsim policy list: replacements), or none (default: lru where the trace\n"
-      "has blocks and memory is paged)");
+      "has blocks, memory is paged, and no layer has a window or holds a state)");
   Option host = command.add_option(
       "--host-cache", options.host_cache, "BYTES",
       "Bytes of the host's memory, for each device, in which blocks of prompts stay behind\n"
@@ -165,6 +204,8 @@ void add_question_options(Command command, RequestsServeOptions& options) {
       .add_option("--host-policy", options.host_policies, "LIST",
                   "Comma list: which blocks stay there, or none")
       .needs(host);
+  command.add_option("--over-long", options.over_long, "refuse|skip|cut",
+                     "Requests that the empty memory cannot hold: an error, served to nobody, or cut");
   command.add_option("--rate", options.rate, "LIST", "Comma list: so many times as fast as the trace");
   command.add_option("--replicas", options.replicas, "N", "Engines that share the requests");
   command.add_option("--routing", options.routing, "LIST",

@@ -7,8 +7,33 @@
 #include "sim/base/quoted.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
+#include "sim/base/suggest.hpp"
+#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
+
+std::optional<std::uint64_t> plain_bits(const std::string& kind) {
+  if (kind == "fp16" || kind == "bf16") return 16;
+  if (kind == "fp32") return 32;
+  return {};
+}
+
+policy::Composition whole_prompt(const std::string& kind, const std::string& option) {
+  const policy::Registry& registry = front_end().policies();
+  if (plain_bits(kind)) return policy::parse_composition("full", registry);
+  const std::string name = kind.substr(0, kind.find('('));
+  const bool preset = registry.find_preset(name) != nullptr;
+  if (!preset && registry.find_policy(policy::Kind::representation, name) == nullptr) {
+    std::vector<std::string> known = registry.names(policy::Kind::representation);
+    known.insert(known.end(), {"fp16", "bf16", "fp32"});
+    usage_error("unknown representation " + in_quotes(name), option, suggestion(name, known));
+  }
+  policy::Composition out = policy::parse_composition(preset ? kind : "full+" + kind, registry);
+  if (out.eviction.spec->name != "full" || !out.representation || out.selection)
+    usage_error(in_quotes(kind) + " is more than a representation", option,
+                "Every token is stored: kvsim policy list names representations.");
+  return out;
+}
 
 void add_served_options(Command command, ServedOptions& options) {
   command.add_required("--model", options.model, "MODEL", "As of kvsim cost estimate");
@@ -17,7 +42,7 @@ void add_served_options(Command command, ServedOptions& options) {
   engine.add_option("--tensor-parallel", options.serving.tensor_parallel, "N",
                     "Devices that share every layer of an engine");
   engine.add_option("--kv", options.serving.kv, "KIND",
-                    "How keys and values are stored, as of kvsim cost estimate");
+                    "How keys and values are stored: fp16, bf16 or fp32; of serve a representation, too");
   engine.add_option("--weight-bits", options.serving.weight_bits, "BITS",
                     "Of a parameter of matrices (default: as of kvsim cost estimate)");
   engine.add_option("--host-floor-ms", options.serving.host_floor_ms, "MS", "A step is never faster");

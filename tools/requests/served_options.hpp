@@ -1,9 +1,11 @@
 #pragma once
 /// Which model serves on which machine: the same options in every command that serves requests.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "policies/api/composition.hpp"
 #include "sim/requests/serving/served_model.hpp"
 #include "tools/options/command_tree.hpp"
 #include "tools/options/cost_request.hpp"
@@ -21,6 +23,12 @@ void add_served_options(Command command, ServedOptions& options);
 
 /// Throws Error(usage) with the nearest names.
 serving::ServedModel parse_served(const ServedOptions& options);
+
+/// Bits of a number that is stored as it comes; nothing: `kind` is no such.
+std::optional<std::uint64_t> plain_bits(const std::string& kind);
+/// Every token, in this kind: fp16, bf16, fp32 or a representation. Throws Error(usage) with the nearest
+/// names.
+policy::Composition whole_prompt(const std::string& kind, const std::string& option);
 
 /// Bytes for keys and values on a device if they are not given: what 90 % of its memory (vLLM's default)
 /// leaves beside weights, activations of `step_tokens` tokens and the runtime.

@@ -21,13 +21,6 @@
 namespace kvsim::tools {
 namespace {
 
-/// How numbers are stored that are stored as they come.
-std::optional<std::uint64_t> plain_bits(const std::string& kind) {
-  if (kind == "fp16" || kind == "bf16") return 16;
-  if (kind == "fp32") return 32;
-  return {};
-}
-
 /// "25GB/s" or "25GB/s,6us".
 cost::Link parse_link(const std::string& text, const std::string& option) {
   const std::string hint = "Say its rate and its latency, like 25GB/s,6us.";
@@ -39,24 +32,6 @@ cost::Link parse_link(const std::string& text, const std::string& option) {
   if (!rate || !(*rate >= 1) || !std::isfinite(*rate))
     usage_error(in_quotes(parts.front()) + " is no rate", option, hint);
   return {.bandwidth = *rate, .latency = parts.size() == 2 ? parse_seconds(parts[1], option) : 0};
-}
-
-/// The whole prompt, in this kind.
-policy::Composition whole_prompt(const std::string& kind, const std::string& option) {
-  const policy::Registry& registry = front_end().policies();
-  if (plain_bits(kind)) return policy::parse_composition("full", registry);
-  const std::string name = kind.substr(0, kind.find('('));
-  const bool preset = registry.find_preset(name) != nullptr;
-  if (!preset && registry.find_policy(policy::Kind::representation, name) == nullptr) {
-    std::vector<std::string> known = registry.names(policy::Kind::representation);
-    known.insert(known.end(), {"fp16", "bf16", "fp32"});
-    usage_error("unknown representation " + in_quotes(name), option, suggestion(name, known));
-  }
-  policy::Composition out = policy::parse_composition(preset ? kind : "full+" + kind, registry);
-  if (out.eviction.spec->name != "full" || !out.representation || out.selection)
-    usage_error(in_quotes(kind) + " is more than a representation", option,
-                "A tier stores whole prompts: kvsim policy list names representations.");
-  return out;
 }
 
 /// Of rows of a replay with this representation: sent_bytes over kept_bytes.

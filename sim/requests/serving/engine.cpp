@@ -15,8 +15,10 @@ std::span<const double> seconds_of(const EngineSettings& settings) {
   return *settings.block_seconds;
 }
 
-std::unique_ptr<Allocator> memory_of(const EngineSettings& settings, const requests::RequestTrace& trace,
-                                     const prefix::PrefixTree* tree) {
+}  // namespace
+
+std::unique_ptr<Allocator> engine_memory(const EngineSettings& settings, const requests::RequestTrace& trace,
+                                         const prefix::PrefixTree* tree) {
   AllocatorSettings memory = settings.memory;
   memory.places = settings.max_sequences;
   if (!settings.prefix_cache) return make_allocator(settings.allocator, memory);
@@ -31,8 +33,6 @@ std::unique_ptr<Allocator> memory_of(const EngineSettings& settings, const reque
   return std::make_unique<PrefixMemory>(*settings.prefix_cache, trace, *tree, seconds_of(settings),
                                         memory.capacity, memory.places);
 }
-
-}  // namespace
 
 double copy_seconds(const SwapSettings& swap, const std::vector<Run>& runs) {
   double seconds = 0;
@@ -49,7 +49,7 @@ Engine::Engine(const EngineSettings& settings, const requests::RequestTrace& tra
       tree_(tree),
       price_(std::move(price)),
       outcomes_(outcomes),
-      memory_(memory_of(settings, trace, tree)) {
+      memory_(engine_memory(settings, trace, tree)) {
   if (settings.step_tokens == 0) usage_error("a step that computes no tokens", "tokens of a step");
   if (settings.preemption == Preemption::swap && !(settings.swap.link.bandwidth > 0))
     usage_error("the machine has no link to host memory", "preemption by swap",
@@ -62,34 +62,7 @@ Engine::Engine(const EngineSettings& settings, const requests::RequestTrace& tra
       usage_error("the machine has no link to host memory", "cache on the host");
     host_.emplace(settings.host_cache, trace, *tree, seconds_of(settings));
   }
-  check();
   for (Place place = settings.max_sequences; place-- > 0;) free_places_.push_back(place);
-}
-
-void Engine::check() const {
-  const auto where = [&](std::size_t request) {
-    const std::uint64_t line = trace_.requests[request].line;
-    return line > 0 ? "line " + std::to_string(line) : "request " + std::to_string(request);
-  };
-  bool any = trace_.requests.empty();
-  for (std::uint32_t i = 0; i < trace_.requests.size(); ++i) {
-    if (trace_.requests[i].prompt_tokens == 0) input_error("a request without a prompt", where(i));
-    any |= holds(i);
-  }
-  if (!any)
-    input_error("a request of " + std::to_string(stored_tokens(0)) + " tokens, and the memory holds " +
-                    std::to_string(memory_->longest()) + " of one sequence, less than any request has",
-                where(0), "give more memory");
-}
-
-bool Engine::holds(std::uint32_t request) const {
-  return stored_tokens(request) <= memory_->longest();
-}
-
-std::uint64_t Engine::stored_tokens(std::uint32_t request) const {
-  const requests::Request& of = trace_.requests[request];
-  // The last generated token is never stored.
-  return std::uint64_t{of.prompt_tokens} + std::max<std::uint32_t>(of.generated_tokens, 1) - 1;
 }
 
 std::uint64_t Engine::found(std::uint32_t request) const {
@@ -104,7 +77,8 @@ void Engine::take_part(Sequence& sequence, std::uint64_t tokens) {
   outcomes_[sequence.request].computed_tokens += tokens;
   if (sequence.generated > 0 && tokens == 1 && after == known(sequence)) {
     ++work_.decoding;
-    work_.attended += settings_.window == 0 ? after : std::min(after, settings_.window);
+    work_.attended += after;
+    work_.within_window += std::min(after, settings_.window);
     ++use_.decoded_tokens;
   } else {
     chunks_.push_back({tokens, sequence.computed});
@@ -239,7 +213,7 @@ void Engine::count(double seconds) {
   use_.used += seconds * real(memory.used);
   use_.reserved += seconds * real(memory.reserved);
   use_.kept += seconds * real(memory.kept);
-  use_.peak_tokens = std::max(use_.peak_tokens, memory.reserved);
+  use_.peak = std::max(use_.peak, memory.reserved);
   if (waits_for_memory_) {
     use_.short_seconds += seconds;
     use_.external += seconds * real(memory_->capacity() - memory.reserved - memory.kept);

@@ -48,7 +48,8 @@ struct EngineSettings {
   HostCacheSettings host_cache{};  ///< behind the prefix cache on the device
   Preemption preemption = Preemption::recompute;
   SwapSettings swap{};
-  std::uint64_t window = 0;  ///< tokens that a decoded token attends to, at most; 0: all
+  /// Tokens that a decoded token attends to in layers that have a window, at most; 0: none has.
+  std::uint64_t window = 0;
 };
 
 /// What happened to a request. Seconds are since the beginning of the trace.
@@ -67,7 +68,9 @@ struct RequestOutcome {
   std::uint32_t preemptions = 0, replica = 0;
   std::uint32_t runs = 0;   ///< pieces of memory in which it lay at its end
   double swap_seconds = 0;  ///< that the engine waited for its copies, from the host's cache too
-  bool refused = false;     ///< on arrival, as no memory holds it: nothing else is said of it
+  bool skipped = false;     ///< on arrival, as no memory holds it: nothing else is said of it
+  /// Of the request, left away as no memory holds them: not in the numbers above.
+  std::uint64_t cut_tokens = 0;
 
   double queueing() const { return started - arrival; }
   double ttft() const { return first_token - arrival; }
@@ -82,31 +85,34 @@ struct RequestOutcome {
 struct EngineUse {
   std::uint64_t steps = 0, prompt_tokens = 0, decoded_tokens = 0;  ///< computed, again if need be
   std::uint64_t preemptions = 0, swap_copies = 0;
-  double busy = 0;                ///< s in steps, copies included
-  double swap_seconds = 0;        ///< of these, waiting for copies
-  double running = 0;             ///< ∫ sequences dt
-  double used = 0;                ///< ∫ tokens that are there dt, shared ones once
-  double reserved = 0;            ///< ∫ tokens of memory that sequences have dt
-  double kept = 0;                ///< ∫ tokens of memory kept for later: cached prefixes, mapped pages
-  double short_seconds = 0;       ///< s in which a request waits for memory
-  double external = 0;            ///< ∫ free tokens dt over short_seconds
-  std::uint64_t peak_tokens = 0;  ///< most memory that sequences had
+  double busy = 0;          ///< s in steps, copies included
+  double swap_seconds = 0;  ///< of these, waiting for copies
+  double running = 0;       ///< ∫ sequences dt
+  // Of memory, in its unit.
+  double used = 0;           ///< ∫ what tokens that are there take dt, shared ones once
+  double reserved = 0;       ///< ∫ what sequences have dt
+  double kept = 0;           ///< ∫ what is kept for later: cached prefixes, mapped pages dt
+  double short_seconds = 0;  ///< s in which a request waits for memory
+  double external = 0;       ///< ∫ what is free dt over short_seconds
+  std::uint64_t peak = 0;    ///< most that sequences had
   std::uint64_t maps = 0, unmaps = 0;
 };
 
 /// Seconds of a step (cost::EngineStep, or a formula).
 using StepPrice = std::function<double(const cost::StepWork&)>;
 
+/// Its memory, empty. Throws Error(usage) for settings that cannot be.
+std::unique_ptr<Allocator> engine_memory(const EngineSettings& settings, const requests::RequestTrace& trace,
+                                         const prefix::PrefixTree* tree);
+
 class Engine {
  public:
   /// `tree`: of the trace, for engines with a prefix cache. All must outlive the engine. Throws Error(usage)
-  /// for settings that cannot be, Error(input) where the empty memory can hold no request.
+  /// for settings that cannot be.
   Engine(const EngineSettings& settings, const requests::RequestTrace& trace, const prefix::PrefixTree* tree,
          StepPrice price, std::vector<RequestOutcome>& outcomes);
 
-  /// Whether the empty memory can hold it.
-  bool holds(std::uint32_t request) const;
-  /// Of a request that it holds.
+  /// Of a request that the empty memory can hold.
   void arrive(std::uint32_t request) { waiting_.push_back({.request = request}); }
   bool idle() const { return waiting_.empty() && running_.empty(); }
   bool in_step() const { return in_step_; }
@@ -135,10 +141,6 @@ class Engine {
   std::uint64_t known(const Sequence& sequence) const {
     return trace_.requests[sequence.request].prompt_tokens + sequence.generated;
   }
-
-  void check() const;
-  /// Tokens at its end.
-  std::uint64_t stored_tokens(std::uint32_t request) const;
 
   /// Tokens that it may find: of its prompt, and not all, because the last one known must be computed.
   std::uint64_t shareable(const Sequence& sequence) const {

@@ -17,13 +17,38 @@ std::uint64_t stored_lanes(const ServedModel& served) {
                               served.serving.tensor_parallel);
 }
 
+/// Bytes of tables that all sequences share.
+std::uint64_t shared_bytes(const ServedModel& served) {
+  if (!served.serving.layout.storage.representation) return 0;
+  cost::Serving one = served.serving;
+  one.prompt = one.batch = 1;
+  one.generate = 0;
+  const cost::Holding holding =
+      cost::full_holding(served.model, cost::stored_heads(served.model, one.layout), one.prompt);
+  return cost::memory_at(served.model, served.machine, one, holding, {}, 0).shared_tables;
+}
+
+SequenceSizes sizes_of(const ServedModel& served, std::uint64_t block) {
+  cost::Serving serving = served.serving;
+  serving.layout.page = block;
+  return [model = served.model, serving](std::uint64_t kept, std::uint64_t appended) {
+    const cost::SequenceBytes bytes = cost::sequence_bytes(model, serving, {kept, appended});
+    return SequenceSize{bytes.stored, bytes.all()};
+  };
+}
+
 }  // namespace
+
+bool tokens_differ(const ServedModel& served) {
+  if (served.serving.layout.storage.representation) return true;
+  if (served.kept) return false;
+  return served.model.window > 0 || served.model.remembering_layers() > 0;
+}
 
 std::uint64_t token_bytes(const ServedModel& served) {
   if (served.kept) return static_cast<std::uint64_t>(std::ceil(served.kept->bytes));
   const cost::Storage& storage = served.serving.layout.storage;
-  if (storage.representation)
-    usage_error("an engine serves keys and values that are stored as they come", "representation");
+  if (storage.representation) bug("the mean bytes of a token are not known", "representation");
   // Of eight tokens, so that numbers of less than a byte are not rounded up.
   return cost::checked_product(
       "a token", served.model.cached_layers(), stored_lanes(served),
@@ -62,9 +87,21 @@ EngineSettings engine_settings(const ServedModel& served, EngineSettings setting
                                std::uint64_t page_bytes) {
   const std::uint64_t bytes = token_bytes(served);
   AllocatorSettings& memory = settings.memory;
+  cache_bytes -= std::min(cache_bytes, shared_bytes(served));
   memory.capacity = cache_bytes / bytes;
   if (memory.max_tokens == 0)
     memory.max_tokens = served.model.max_context > 0 ? served.model.max_context : memory.capacity;
+  if (settings.prefix_cache && served.model.remembering_layers() > 0)
+    usage_error("shares keys and values, and layers of " + served.model.name + " hold a state instead",
+                "prefix cache", "serve without one: --policy none");
+  if (tokens_differ(served) && !settings.prefix_cache) {
+    if (settings.preemption == Preemption::swap)
+      usage_error("copies tokens that take as much as any other, and those of this cache do not",
+                  "preemption by swap", "preempt by recompute");
+    memory.capacity = cache_bytes;
+    memory.sizes = sizes_of(served, settings.allocator == AllocatorKind::paged ? memory.block : 0);
+    memory.sizes_by_total = !served.serving.layout.storage.representation;
+  }
   memory.page_group = page_group_tokens(served, page_bytes);
   SwapSettings& swap = settings.swap;
   swap.link = served.machine.host;
@@ -78,17 +115,20 @@ EngineSettings engine_settings(const ServedModel& served, EngineSettings setting
 }
 
 StepPrice step_price(const ServedModel& served) {
-  const auto step = std::make_shared<cost::EngineStep>(served.model, served.machine, served.serving);
-  if (!served.kept) return [step](const cost::StepWork& work) { return step->seconds(work); };
   ServedModel as_it_comes = served;
   as_it_comes.kept.reset();
+  as_it_comes.serving.layout.storage.representation.reset();
+  const auto step = std::make_shared<cost::EngineStep>(served.model, served.machine, as_it_comes.serving);
+  if (!served.kept) return [step](const cost::StepWork& work) { return step->seconds(work); };
   const double read = served.kept->bytes / static_cast<double>(token_bytes(as_it_comes));
   const auto kept = std::make_shared<const KeptTokens>(*served.kept);
   return [step, read, kept](const cost::StepWork& work) {
     cost::StepWork smaller = work;
     // The tokens of this step are read as they come.
-    const std::uint64_t past = work.attended - std::min(work.attended, work.decoding);
-    smaller.attended = work.decoding + static_cast<std::uint64_t>(read * static_cast<double>(past));
+    for (std::uint64_t cost::StepWork::*seen : {&cost::StepWork::attended, &cost::StepWork::within_window}) {
+      const std::uint64_t past = work.*seen - std::min(work.*seen, work.decoding);
+      smaller.*seen = work.decoding + static_cast<std::uint64_t>(read * static_cast<double>(past));
+    }
     double seconds = step->seconds(smaller);
     if (kept->step && work.decoding > 0) seconds += kept->step(work.decoding);
     if (kept->compression)

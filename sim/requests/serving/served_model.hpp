@@ -30,8 +30,11 @@ struct ServedModel {
   std::optional<KeptTokens> kept{};  ///< none: every token as `serving` says
 };
 
-/// Bytes of the keys and values of one token on one device, rounded up.
+/// Bytes of the keys and values of one token on one device, rounded up: in all layers, whatever their window.
 std::uint64_t token_bytes(const ServedModel& served);
+/// Whether a sequence takes more than its tokens times token_bytes(), or less: some layers have a window or
+/// hold a state, or `serving` has a representation. cost::sequence_bytes says then what it takes.
+bool tokens_differ(const ServedModel& served);
 /// Bytes of a device that are left for keys and values: `share` of its memory (vLLM's
 /// gpu_memory_utilization) without weights, what the runtime reserves, and the activations of a step of
 /// `step_tokens` tokens. Throws Error(usage) where nothing is left.
@@ -41,7 +44,9 @@ std::uint64_t cache_bytes_left(const ServedModel& served, std::uint64_t step_tok
 std::uint64_t page_group_tokens(const ServedModel& served, std::uint64_t page_bytes);
 
 /// Fills in what follows from model and machine: room for `cache_bytes` bytes, the longest sequence, page
-/// groups, links, the window.
+/// groups, links, the window. The memory is in bytes where tokens differ and no prefix cache shares blocks,
+/// which every layer keeps as a whole. Throws Error(usage) for a prefix cache of a model with states, and for
+/// swaps of what is counted in bytes.
 EngineSettings engine_settings(const ServedModel& served, EngineSettings settings, std::uint64_t cache_bytes,
                                std::uint64_t page_bytes);
 /// The price of a step; each has tables of its own, for one thread. Prompts are computed with their own

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/quoted.hpp"
 
 namespace kvsim::serving {
 namespace {
@@ -36,10 +37,17 @@ class Children {
   std::vector<std::uint32_t> children_{};
 };
 
+constexpr const char* kOverLongNames[] = {"refuse", "skip", "cut"};
+
+std::string place_of(const RequestTrace& trace, std::uint32_t i) {
+  const std::uint64_t line = trace.requests[i].line;
+  return line > 0 ? "line " + std::to_string(line) : "request " + std::to_string(i);
+}
+
 void check_request(const RequestTrace& trace, std::uint32_t i) {
   const Request& request = trace.requests[i];
-  const std::string where =
-      request.line > 0 ? "line " + std::to_string(request.line) : "request " + std::to_string(i);
+  const std::string where = place_of(trace, i);
+  if (request.prompt_tokens == 0) input_error("a request without a prompt", where);
   if (!(request.time_s >= 0) || std::isinf(request.time_s))
     input_error("a request arrives at " + std::to_string(request.time_s) + " s", where,
                 "times are seconds from 0 on");
@@ -47,19 +55,52 @@ void check_request(const RequestTrace& trace, std::uint32_t i) {
     input_error("a request waits for one that does not stand before it", where);
 }
 
+/// Tokens that are appended to a prompt: the last generated one is never stored.
+std::uint64_t appended_tokens(const Request& request) {
+  return std::max<std::uint32_t>(request.generated_tokens, 1) - 1;
+}
+
+bool holds(const Allocator& memory, const Request& request) {
+  return memory.holds(request.prompt_tokens, appended_tokens(request));
+}
+
+/// The request with its first `stored` tokens, at least one of them of the prompt.
+Request shortened(Request request, std::uint64_t stored) {
+  if (stored < request.prompt_tokens) {
+    request.prompt_tokens = static_cast<std::uint32_t>(stored);
+    request.n_final_blocks = 0;  // what is generated stands elsewhere now
+  }
+  const std::uint64_t most = stored - request.prompt_tokens + 1;
+  request.generated_tokens =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(request.generated_tokens, most));
+  return request;
+}
+
+/// Cuts it so that the memory holds it; false, and nothing is changed, where that holds nothing.
+bool cut(Request& request, const Allocator& memory) {
+  if (!memory.holds(1, 0)) return false;
+  std::uint64_t low = 1, high = request.prompt_tokens + appended_tokens(request);
+  while (high - low > 1) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    (holds(memory, shortened(request, middle)) ? low : high) = middle;
+  }
+  request = shortened(request, low);
+  return true;
+}
+
 class Fleet {
  public:
   Fleet(const RequestTrace& trace, const prefix::PrefixTree* tree, const ServingSettings& settings,
         const StepPrice& price)
-      : trace_(trace), tree_(tree), settings_(settings), children_(trace) {
-    result_.requests.resize(trace.requests.size());
+      : asked_(trace), tree_(tree), settings_(settings), children_(trace) {
+    fit_requests();
     for (std::uint32_t i = 0; i < trace.requests.size(); ++i) {
-      result_.requests[i].prompt_tokens = trace.requests[i].prompt_tokens;
-      result_.requests[i].generated_tokens = trace.requests[i].generated_tokens;
+      result_.requests[i].prompt_tokens = served().requests[i].prompt_tokens;
+      result_.requests[i].generated_tokens = served().requests[i].generated_tokens;
       if (!trace.requests[i].after_parent) arrivals_.push({trace.requests[i].time_s / settings.rate, i});
     }
     for (std::uint32_t i = 0; i < settings.replicas; ++i)
-      engines_.push_back(std::make_unique<Engine>(settings.engine, trace, tree, price, result_.requests));
+      engines_.push_back(std::make_unique<Engine>(settings.engine, served(), tree, price, result_.requests));
   }
 
   ServingResult run() {
@@ -78,6 +119,42 @@ class Fleet {
   }
 
  private:
+  const RequestTrace& served() const { return shorter_ ? *shorter_ : asked_; }
+
+  /// Skips or cuts what the empty memory cannot hold.
+  void fit_requests() {
+    result_.requests.resize(asked_.requests.size());
+    const std::unique_ptr<Allocator> memory = engine_memory(settings_.engine, asked_, tree_);
+    std::size_t left = asked_.requests.size();
+    std::optional<std::uint32_t> first;
+    for (std::uint32_t i = 0; i < asked_.requests.size(); ++i) {
+      const Request& asked = asked_.requests[i];
+      if (holds(*memory, asked)) continue;
+      if (!first) first = i;
+      if (settings_.over_long == OverLong::refuse) break;
+      Request request = asked;
+      if (settings_.over_long == OverLong::skip || !cut(request, *memory)) {
+        result_.requests[i].skipped = true;
+        --left;
+        continue;
+      }
+      if (!shorter_) shorter_ = asked_;
+      shorter_->requests[i] = request;
+      result_.requests[i].cut_tokens = std::uint64_t{asked.prompt_tokens} + asked.generated_tokens -
+                                       request.prompt_tokens - request.generated_tokens;
+    }
+    if (first && (left == 0 || settings_.over_long == OverLong::refuse)) refuse(*first, *memory);
+  }
+
+  [[noreturn]] void refuse(std::uint32_t i, const Allocator& memory) const {
+    const Request& request = asked_.requests[i];
+    input_error("a request of " + std::to_string(request.prompt_tokens + appended_tokens(request)) +
+                    " tokens, and the memory holds " + std::to_string(memory.longest()) + " of one sequence",
+                place_of(asked_, i),
+                settings_.over_long == OverLong::refuse ? "give more memory, or say --over-long skip or cut"
+                                                        : "give more memory");
+  }
+
   /// Infinite when nothing is left to do.
   double next_time() const {
     double next = arrivals_.empty() ? INFINITY : arrivals_.top().first;
@@ -99,16 +176,13 @@ class Fleet {
   /// What waits for the request arrives its pause after it has ended.
   void send_children(std::uint32_t request, double end) {
     for (const std::uint32_t child : children_.of(request))
-      arrivals_.push({end + trace_.requests[child].time_s, child});
+      arrivals_.push({end + asked_.requests[child].time_s, child});
   }
 
   void arrive(std::uint32_t request, double now) {
     RequestOutcome& outcome = result_.requests[request];
     outcome.arrival = now;
-    if (!engines_.front()->holds(request)) {
-      outcome.refused = true;
-      return send_children(request, now);
-    }
+    if (outcome.skipped) return send_children(request, now);
     std::uint32_t replica = 0;
     if (engines_.size() > 1) {
       unfinished_.clear();
@@ -126,7 +200,8 @@ class Fleet {
 
   using Arrival = std::pair<double, std::uint32_t>;
 
-  const RequestTrace& trace_;
+  const RequestTrace& asked_;
+  std::optional<RequestTrace> shorter_{};  ///< where requests were cut
   const prefix::PrefixTree* tree_;
   const ServingSettings& settings_;
   const Children children_;
@@ -139,6 +214,17 @@ class Fleet {
 };
 
 }  // namespace
+
+const char* over_long_name(OverLong over_long) {
+  return kOverLongNames[static_cast<std::size_t>(over_long)];
+}
+
+OverLong parse_over_long(std::string_view name) {
+  for (std::size_t i = 0; i < std::size(kOverLongNames); ++i)
+    if (name == kOverLongNames[i]) return static_cast<OverLong>(i);
+  usage_error("unknown treatment " + in_quotes(std::string(name)) + " of requests that are too long",
+              "--over-long", "Say refuse, skip or cut.");
+}
 
 ServingResult serve(const RequestTrace& trace, const prefix::PrefixTree* tree,
                     const ServingSettings& settings, const StepPrice& price) {

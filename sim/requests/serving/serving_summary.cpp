@@ -21,13 +21,14 @@ bool good(const RequestOutcome& request, const Slo& slo) {
 
 ServingSummary summary_of(const ServingResult& result, const Slo& slo, std::uint64_t capacity) {
   ServingSummary out;
-  for (const RequestOutcome& request : result.requests) ++(request.refused ? out.refused : out.requests);
+  for (const RequestOutcome& request : result.requests) ++(request.skipped ? out.skipped : out.requests);
   if (out.requests == 0) return out;
   std::vector<double> queueing, ttft, tpot, latency, gap;
   double first = result.end, runs = 0;
   std::uint64_t kept_limits = 0, prompt = 0, generated = 0, hits = 0, from_host = 0;
   for (const RequestOutcome& request : result.requests) {
-    if (request.refused) continue;
+    if (request.skipped) continue;
+    out.cut += request.cut_tokens > 0 ? 1 : 0;
     first = std::min(first, request.arrival);
     queueing.push_back(request.queueing());
     ttft.push_back(request.ttft());
@@ -77,7 +78,7 @@ ServingSummary summary_of(const ServingResult& result, const Slo& slo, std::uint
     all.kept += use.kept;
     all.short_seconds += use.short_seconds;
     all.external += use.external;
-    all.peak_tokens = std::max(all.peak_tokens, use.peak_tokens);
+    all.peak = std::max(all.peak, use.peak);
   }
   out.preemptions = all.preemptions;
   out.swap_copies = all.swap_copies;
@@ -91,7 +92,7 @@ ServingSummary summary_of(const ServingResult& result, const Slo& slo, std::uint
   out.internal = ratio(all.reserved - all.used, memory);
   out.kept = ratio(all.kept, memory);
   out.external = ratio(all.external, all.short_seconds * real(capacity));
-  out.peak = ratio(real(all.peak_tokens), real(capacity));
+  out.peak = ratio(real(all.peak), real(capacity));
   return out;
 }
 

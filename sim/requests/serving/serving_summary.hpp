@@ -19,7 +19,8 @@ bool good(const RequestOutcome& request, const Slo& slo);
 
 struct ServingSummary {
   std::uint64_t requests = 0;  ///< that were served: all that follows is of these
-  std::uint64_t refused = 0;   ///< as no memory holds them
+  std::uint64_t skipped = 0;   ///< as no memory holds them
+  std::uint64_t cut = 0;       ///< of those served, cut for the same reason
   double seconds = 0;          ///< from the first arrival to the last token
   // Of the requests that have one.
   Spread queueing{}, ttft{}, tpot{}, latency{};
@@ -44,7 +45,7 @@ struct ServingSummary {
   double peak = 0;      ///< most that sequences had, of any replica
   double runs = 0;      ///< pieces in which a sequence lies at its end, mean
 };
-/// `capacity`: tokens of the memory of one replica.
+/// `capacity`: of the memory of one replica, in its unit.
 ServingSummary summary_of(const ServingResult& result, const Slo& slo, std::uint64_t capacity);
 
 }  // namespace kvsim::serving

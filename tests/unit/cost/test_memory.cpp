@@ -342,6 +342,61 @@ TEST_CASE("GQA stores its own heads unless groups are expanded", "[cost][memory]
   CHECK(full_cache_bytes(mqa, Layout{}, 1, 1) == 4 * 32 * 128);
 }
 
+TEST_CASE("a sequence holds what layers with windows and states hold: by hand", "[cost][memory]") {
+  // vLLM's page on its hybrid manager: 10 full layers and 20 with a window of 32, blocks of 16. A request of
+  // 112 tokens takes 7 blocks of the full layers and 2 of each ten others: 11 of ten layers.
+  Model model = find_model("llama-3.1-8b");
+  model.layers = 30;
+  model.window = 32;
+  for (int i = 0; i < 30; ++i) model.full_layers.push_back(i % 3 == 2);
+  const std::uint64_t token = 2 * 8 * 128 * 2;  // of a layer: keys and values of 8 heads of 128 in 16 bits
+  Serving serving;
+  serving.layout.page = 16;
+  CHECK(sequence_bytes(model, serving, {.kept = 112}).all() == 11 * 10 * 16 * token);
+  CHECK(sequence_bytes(model, serving, {.kept = 112}).empty == 0);
+  CHECK(sequence_bytes(model, serving, {.kept = 97}).all() == 11 * 10 * 16 * token);
+  CHECK(sequence_bytes(model, serving, {.kept = 97}).empty == 10 * 15 * token);
+  CHECK(sequence_bytes(model, serving, {.kept = 60, .appended = 52}).all() == 11 * 10 * 16 * token);
+  CHECK(sequence_bytes(model, serving, {.kept = 20}).all() == 30 * 2 * 16 * token);
+  CHECK(sequence_bytes(model, serving, {}).all() == 0);
+  // Gemma 3 27B at 32K: 10 layers hold everything, 52 hold 1,024 tokens; 16 heads of 128.
+  CHECK(sequence_bytes(find_model("gemma-3-27b"), {}, {.kept = 32768}).stored ==
+        (10 * 32768 + 52 * 1024) * (2 * 16 * 128 * 2ULL));
+  // DeepSeek V3: a latent of 576 numbers in 61 layers, whole on each of eight devices.
+  serving = {.tensor_parallel = 8};
+  CHECK(sequence_bytes(find_model("deepseek-v3"), serving, {.kept = 1000}).all() == 70'272'000);
+  // A state is as large at any length; Qwen3-Next has one in 36 of 48 layers, and keys and values in 12.
+  const Model states = find_model("qwen3-next-80b-a3b");
+  const std::uint64_t state = sequence_bytes(states, {}, {.kept = 1}).all() - 12 * 2 * 2 * 256 * 2;
+  CHECK(state == 36 * states.state_bytes());
+  CHECK(sequence_bytes(states, {}, {.kept = 5000}).all() == state + 5000 * 12 * 2 * 2 * 256 * 2ULL);
+}
+
+TEST_CASE("a sequence holds what memory_at() says, of every model and kind of storage", "[cost][memory]") {
+  for (const Model& model : known_models()) {
+    for (const char* text : {"full", "full+fp8", "full+nvfp4", "full+q4_0", "full+kivi(bits=2)"}) {
+      const policy::Composition full = policy::parse_composition(text, policy::builtin());
+      for (const LaneTokens tokens : {LaneTokens{1, 0}, {100, 1}, {5000, 77}, {40, 3000}}) {
+        CAPTURE(model.name, text, tokens.kept, tokens.appended);
+        Serving serving{.prompt = tokens.kept, .generate = tokens.appended};
+        serving.layout.page = tokens.kept % 3 == 1 ? 16 : 0;
+        policy::Cost cost;
+        try {
+          cost = cost_of(full, model, tokens.kept, tokens.all());
+        } catch (const Error&) {  // a latent, or heads that do not suit
+          continue;
+        }
+        const Serving served = served_with(serving, full);
+        const Holding holding = rule_holding(full, model, 0, tokens.kept, tokens.appended, tokens.all());
+        const Memory memory = memory_at(model, Machine{}, served, holding, cost, tokens.appended);
+        const SequenceBytes bytes = sequence_bytes(model, served, tokens);
+        CHECK(bytes.stored == memory.keys_values + memory.states);
+        CHECK(bytes.empty == memory.padding);
+      }
+    }
+  }
+}
+
 TEST_CASE("holding all tokens is the full cache", "[cost][memory]") {
   const Model model = find_model("tinyllama-1.1b");
   Serving serving{.prompt = 900, .generate = 100, .batch = 3};

@@ -4,7 +4,6 @@
 
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
-#include "sim/cost/engine_step.hpp"
 #include "sim/cost/estimate.hpp"
 #include "sim/cost/memory.hpp"
 #include "sim/cost/model.hpp"
@@ -339,13 +338,14 @@ TEST_CASE("layer types of a listed family say which layers slide", "[cost][model
         std::vector<WindowRun>{{1, 0}, {2, 128}, {1, 0}});
 }
 
-TEST_CASE("engines refuse a model only some of whose layers have a window", "[cost][model]") {
+TEST_CASE("what counts one number of tokens refuses a model only some of whose layers have a window",
+          "[cost][model]") {
   const std::string used = R"("use_sliding_window":true,"sliding_window":128,)";
-  const auto engine = [&](const std::string& more) {
-    EngineStep(parse_model(sample("qwen2", used + more), "config.json"), find_machine("t4"), Serving{});
+  const auto counted = [&](const std::string& more) {
+    require_equal_layers(parse_model(sample("qwen2", used + more), "config.json"), "a batch");
   };
-  CHECK_THROWS_WITH(engine(R"("max_window_layers":2)"), Contains("only some have a sliding window"));
-  CHECK_NOTHROW(engine(R"("max_window_layers":0)"));
+  CHECK_THROWS_WITH(counted(R"("max_window_layers":2)"), Contains("only some have a sliding window"));
+  CHECK_NOTHROW(counted(R"("max_window_layers":0)"));
 }
 
 TEST_CASE("layers without a cache are not priced as caches", "[cost][model]") {

@@ -32,6 +32,10 @@ class SlowEngine {
   }
 
   std::uint64_t evicted = 0;  ///< blocks, because others needed room
+  /// Where memory is bytes: the window of each layer (0: none), bytes of a token in a layer and of the states
+  /// of a sequence.
+  std::vector<std::uint64_t> windows{};
+  std::uint64_t layer_token = 0, states = 0;
 
   std::map<std::uint32_t, Outcome> run() {
     std::map<std::pair<double, std::uint32_t>, bool> arrivals;
@@ -138,6 +142,26 @@ class SlowEngine {
     return true;
   }
 
+  /// Bytes of the blocks of a sequence, token by token and layer by layer.
+  std::uint64_t bytes(std::uint64_t tokens) const {
+    if (tokens == 0) return 0;
+    std::uint64_t sum = states;
+    for (const std::uint64_t window : windows) {
+      std::uint64_t held = 0;
+      for (std::uint64_t token = 0; token < tokens; ++token)
+        if (window == 0 || token + window >= tokens) ++held;
+      while (held % block_ != 0) ++held;
+      sum += held * layer_token;
+    }
+    return sum;
+  }
+  /// Whether there is room for `tokens` tokens of a sequence that has `room` of them.
+  bool fits(std::uint64_t tokens, std::uint64_t room) const {
+    std::uint64_t all = bytes(tokens);
+    for (const Running& r : running_) all += bytes(r.room);
+    return all - bytes(room) <= settings_.memory.capacity;
+  }
+
   void preempt() {
     Running victim = running_.back();
     ++out_[victim.request].preemptions;
@@ -188,7 +212,7 @@ class SlowEngine {
       }
     }
     const std::uint64_t needed = up(known(r), block_);
-    if (!make_free(needed - found.size(), found)) return false;
+    if (windows.empty() ? !make_free(needed - found.size(), found) : !fits(known(r), 0)) return false;
     if (r.swapped) {
       copy(r);
       r.swapped = false;
@@ -196,7 +220,7 @@ class SlowEngine {
       r.computed = found.size() * block_;
     }
     r.shared = found;
-    r.room = needed * block_;
+    r.room = windows.empty() ? needed * block_ : known(r);
     if (out_[r.request].computed == 0) {
       out_[r.request].started = now;
       out_[r.request].hits = r.computed;
@@ -228,6 +252,15 @@ class SlowEngine {
     for (std::size_t i = 0; i < running_.size() && left > 0; ++i) {
       while (i < running_.size()) {
         const std::uint64_t needed = up(known(running_[i]), block_), has = running_[i].room / block_;
+        if (!windows.empty()) {
+          if (fits(known(running_[i]), running_[i].room)) {
+            running_[i].room = known(running_[i]);
+            break;
+          }
+          preempt();
+          preempted = true;
+          continue;
+        }
         if (needed <= has) break;
         if (make_free(needed - has, {})) {
           running_[i].room = needed * block_;
@@ -255,6 +288,7 @@ class SlowEngine {
       if (last && r.part == 1 && generated(r) > 0) {
         ++work.decoding;
         work.attended += r.computed + 1;
+        work.within_window += std::min(r.computed + 1, settings_.window);
       } else {
         chunks.push_back({r.part, r.computed});
       }

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/cost/engine_step.hpp"
@@ -23,11 +24,12 @@ Approx close(double value) {
 }
 
 cost::Holding full(const cost::Model& model, std::uint64_t tokens) {
-  return cost::whole_holding(model, model.kv_heads, tokens);
+  return cost::full_holding(model, model.kv_heads, tokens);
 }
 
 TEST_CASE("A step of one chunk is a prefill, one of equal sequences a decode step", "[serving]") {
-  for (const char* name : {"llama-3.1-8b", "phi-3-mini-4k", "opt-13b", "qwen3-8b"}) {
+  for (const char* name : {"llama-3.1-8b", "phi-3-mini-4k", "opt-13b", "qwen3-8b", "gemma-3-12b",
+                           "gpt-oss-20b", "qwen3-next-80b-a3b"}) {
     for (const char* place : {"a100-80-sxm", "rtx-4090", "epyc-9654"}) {
       CAPTURE(name, place);
       const cost::Model model = cost::find_model(name);
@@ -45,10 +47,10 @@ TEST_CASE("A step of one chunk is a prefill, one of equal sequences a decode ste
           serving.batch = batch;
           const double decode =
               cost::step_time(model, machine, serving, full(model, prompt), {}, 5).seconds();
-          // None of these models has layers of several kinds.
-          const std::uint64_t seen = model.window == 0 ? prompt + 5 : std::min(prompt + 5, model.window);
-          CHECK(step.seconds({.decoding = batch, .attended = batch * seen, .sampled = batch}) ==
-                close(decode));
+          StepWork work{.decoding = batch, .attended = batch * (prompt + 5), .sampled = batch};
+          work.within_window = batch * std::min(prompt + 5, model.window);
+          CHECK(step.seconds(work) == close(decode));
+          CHECK(step.pass(work).seconds() == close(decode));
         }
       }
     }
@@ -211,6 +213,93 @@ TEST_CASE("Bytes of an engine are those of sim/cost", "[serving]") {
   CHECK(token_bytes(served) == 32768);
   served.machine.memory = 1 << 20;
   CHECK_THROWS_WITH(cache_bytes_left(served, 2048, 0.9), Catch::Contains("leaves no memory"));
+}
+
+/// Three layers of five have a window of 9; a token of a layer takes 4 bytes.
+ServedModel small_windows() {
+  ServedModel served{cost::find_model("llama-3.1-8b"), cost::find_machine("a100-80-sxm"), {}};
+  served.model.layers = 5;
+  served.model.kv_heads = 1;
+  served.model.head_dim = served.model.value_dim = 1;
+  served.model.window = 9;
+  served.model.full_layers = {false, true, false, true, false};
+  served.model.max_context = 1000;
+  return served;
+}
+
+TEST_CASE("An engine's memory is in bytes where tokens differ", "[serving]") {
+  const ServedModel served = small_windows();
+  EngineSettings engine = engine_settings(served, {.memory = {.block = 4}}, 1000, 2 << 20);
+  CHECK(engine.memory.capacity == 1000);
+  CHECK(engine.window == 9);
+  // 23 tokens are six blocks of two layers and three blocks of three.
+  CHECK(engine.memory.sizes(23, 0).used == 4 * (2 * 23 + 3 * 9));
+  CHECK(engine.memory.sizes(20, 3).reserved == 4 * (2 * 24 + 3 * 12));
+  // 1000 - 3 * 12 * 4 bytes are 107 tokens of two layers, 26 blocks.
+  CHECK(longest_in_bytes(engine.memory) == 104);
+  // In the static way each takes the model's context, which the memory does not hold.
+  engine.allocator = AllocatorKind::static_max;
+  engine = engine_settings(served, engine, 10'000, 2 << 20);
+  CHECK(make_allocator(engine.allocator,
+                       {.capacity = 10'000, .places = 1, .max_tokens = 1000, .sizes = engine.memory.sizes})
+            ->longest() == 1000);
+  SECTION("all layers have a window: any length") {
+    ServedModel all = served;
+    all.model.full_layers.clear();
+    CHECK(longest_in_bytes(engine_settings(all, {}, 1000, 2 << 20).memory) == kAnyLength);
+  }
+  SECTION("what counts tokens refuses by name") {
+    for (const AllocatorKind kind : {AllocatorKind::page_groups, AllocatorKind::buddy}) {
+      AllocatorSettings memory = engine.memory;
+      memory.places = 1;
+      memory.page_group = 16;
+      CHECK_THROWS_WITH(make_allocator(kind, memory), Catch::Contains("use paged or static"));
+    }
+    CHECK_THROWS_WITH(engine_settings(served, {.preemption = Preemption::swap}, 1000, 2 << 20),
+                      Catch::Contains("recompute"));
+    ServedModel states{cost::find_model("qwen3-next-80b-a3b"), cost::find_machine("h100-sxm"), {}};
+    EngineSettings shared;
+    shared.prefix_cache = policy::parse_replacement("lru", policy::builtin());
+    CHECK_THROWS_WITH(engine_settings(states, shared, 1 << 30, 2 << 20), Catch::Contains("state"));
+  }
+  SECTION("a prefix cache keeps blocks in all layers") {
+    EngineSettings shared;
+    shared.prefix_cache = policy::parse_replacement("lru", policy::builtin());
+    shared = engine_settings(served, shared, 1000, 2 << 20);
+    CHECK(shared.memory.capacity == 1000 / 20);
+    CHECK_FALSE(shared.memory.sizes);
+  }
+}
+
+TEST_CASE("A window as long as every request changes nothing", "[serving]") {
+  const ServedModel plain{cost::find_model("llama-3.1-8b"), cost::find_machine("a100-80-sxm"), {}};
+  ServedModel windowed = plain;
+  windowed.model.window = 4000;
+  for (int i = 0; i < 32; ++i) windowed.model.full_layers.push_back(i % 2 == 0);
+  std::vector<Made> made;
+  for (std::uint64_t i = 0; i < 60; ++i)
+    made.push_back({0.02 * static_cast<double>(i),
+                    static_cast<std::uint32_t>(50 + pick(combine({5, i}), 3000)),
+                    static_cast<std::uint32_t>(1 + pick(combine({6, i}), 300))});
+  const auto trace = made_trace(made);
+  std::uint64_t preemptions = 0;
+  for (const std::uint64_t bytes : {std::uint64_t{1} << 30, std::uint64_t{3} << 30}) {
+    const auto run = [&](const ServedModel& served) {
+      return serve(trace, nullptr, {.engine = engine_settings(served, {}, bytes, 2 << 20)},
+                   step_price(served));
+    };
+    const ServingResult expected = run(plain), result = run(windowed);
+    preemptions += expected.replicas.front().preemptions;
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      CHECK(result.requests[i].preemptions == expected.requests[i].preemptions);
+      CHECK(result.requests[i].computed_tokens == expected.requests[i].computed_tokens);
+      CHECK(result.requests[i].end == close(expected.requests[i].end));
+    }
+    CHECK(result.replicas.front().used == close(expected.replicas.front().used * 131072));
+    CHECK(result.replicas.front().reserved == close(expected.replicas.front().reserved * 131072));
+    CHECK(result.replicas.front().maps == expected.replicas.front().maps);
+  }
+  CHECK(preemptions > 0);
 }
 
 TEST_CASE("Steps read of kept tokens what is stored of them, and wait for the policy", "[serving]") {

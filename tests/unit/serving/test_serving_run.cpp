@@ -4,6 +4,7 @@
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
+#include "sim/requests/serving/served_model.hpp"
 #include "sim/requests/serving/serving_run.hpp"
 #include "sim/requests/serving/serving_summary.hpp"
 #include "tests/unit/serving/made_requests.hpp"
@@ -22,7 +23,7 @@ double toy_price(const cost::StepWork& work) {
 
 /// Of whole numbers, so that sums are exact in any order; depends on everything that a step has.
 double whole_price(const cost::StepWork& work) {
-  std::uint64_t seconds = 3 + 5 * work.decoding + work.attended + 2 * work.sampled;
+  std::uint64_t seconds = 3 + 5 * work.decoding + work.attended + 2 * work.sampled + 4 * work.within_window;
   for (const cost::Chunk& chunk : work.chunks) seconds += chunk.tokens * (7 + chunk.past);
   return static_cast<double>(seconds);
 }
@@ -234,10 +235,13 @@ struct Seen {
   std::uint64_t preemptions = 0, hits = 0, evicted = 0;
 };
 
-void check_with_slow_engine(const Case& one, Seen& seen) {
+/// `prepare`: what the slow engine must be told.
+void check_with_slow_engine(
+    const Case& one, Seen& seen, const std::function<void(SlowEngine&)>& prepare = [](SlowEngine&) {}) {
   const prefix::PrefixTree tree(one.trace);
   const ServingResult result = serve(one.trace, &tree, {.engine = one.settings}, whole_price);
   SlowEngine engine(one.settings, one.trace, whole_price);
+  prepare(engine);
   const auto slow = engine.run();
   seen.evicted += engine.evicted;
   REQUIRE(slow.size() == result.requests.size());
@@ -273,6 +277,45 @@ TEST_CASE("Every time and count equals those of the slow engine", "[serving]") {
   }
   CHECK(seen.preemptions > 500);
   CHECK(seen.hits > 5000);
+}
+
+TEST_CASE("With windows and states, too", "[serving]") {
+  Seen seen;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    const auto draw = [&](std::uint64_t what, std::uint64_t n) { return pick(combine({seed, 77, what}), n); };
+    Case one = random_case(seed);
+    one.settings.prefix_cache.reset();
+    one.settings.preemption = Preemption::recompute;
+    cost::Model model = cost::find_model(draw(1, 3) == 0 ? "qwen3-next-80b-a3b" : "llama-3.1-8b");
+    model.kv_heads = 1;
+    model.head_dim = model.value_dim = 1 + draw(2, 3);
+    std::vector<std::uint64_t> windows;
+    if (!model.recurrence.matrices.empty()) {
+      model.recurrence.state = draw(3, 5);
+      model.recurrence.convolution = draw(4, 5);
+      windows.resize(model.cached_layers(), 0);
+    } else {
+      model.layers = 1 + draw(3, 6);
+      model.window = 1 + draw(4, 30);
+      for (std::uint64_t i = 0; i < model.layers; ++i) {
+        model.full_layers.push_back(draw(10 + i, 2) == 0);
+        windows.push_back(model.full_layers.back() ? 0 : model.window);
+      }
+    }
+    const ServedModel served{model, cost::find_machine("a100-80-sxm"), {}};
+    const std::uint64_t token = 4 * model.head_dim, states = model.remembering_layers() * model.state_bytes();
+    // Room for at least the longest request in every layer.
+    const std::uint64_t bytes = 2 * states + token * windows.size() * (52 + draw(5, 60));
+    one.settings = engine_settings(served, one.settings, bytes, 2 << 20);
+    REQUIRE(one.settings.memory.sizes);
+    check_with_slow_engine(one, seen, [&](SlowEngine& engine) {
+      engine.windows = windows;
+      engine.layer_token = token;
+      engine.states = states;
+    });
+  }
+  CHECK(seen.preemptions > 300);
 }
 
 TEST_CASE("Under every policy of blocks, too", "[serving]") {
@@ -329,7 +372,7 @@ TEST_CASE("Laws of every policy on the device", "[serving]") {
         continue;
       }
       const ServingResult tight = run();
-      REQUIRE(tight.replicas.front().peak_tokens <= one.settings.memory.capacity);
+      REQUIRE(tight.replicas.front().peak <= one.settings.memory.capacity);
       for (const RequestOutcome& request : tight.requests) {
         found += request.hit_tokens;
         if (request.preemptions == 0)
@@ -380,7 +423,7 @@ TEST_CASE("Laws of a run", "[serving]") {
         REQUIRE(result.requests[i].end == wide.requests[i].end);
     }
     const ServingResult tight = serve(one.trace, &tree, {.engine = one.settings}, whole_price);
-    REQUIRE(tight.replicas.front().peak_tokens <= one.settings.memory.capacity);
+    REQUIRE(tight.replicas.front().peak <= one.settings.memory.capacity);
     std::uint64_t computed = 0;
     for (const RequestOutcome& request : tight.requests) {
       computed += request.computed_tokens;
@@ -473,6 +516,50 @@ TEST_CASE("Faster arrivals, the same delays behind parents", "[serving]") {
   const ServingResult result = serve(trace, nullptr, settings, toy_price);
   CHECK(result.requests[0].arrival == 5);
   CHECK(result.requests[1].arrival == Approx(result.requests[0].end + 3));
+}
+
+TEST_CASE("What the memory cannot hold is refused, skipped or cut: by hand", "[serving]") {
+  // Blocks of 4 in a memory of 14: 12 tokens. The second request has 10 + 6 - 1, the third 20 of its prompt;
+  // the fourth waits for the third.
+  const auto trace = made_trace({{0, 8, 3}, {50, 10, 6}, {100, 20, 4, {1, 2, 3, 4, 5}}, {7, 4, 1, {}, 2}}, 4);
+  ServingSettings settings = settings_of(14);
+  CHECK_THROWS_WITH(serve(trace, nullptr, settings, toy_price),
+                    Catch::Contains("request 1") && Catch::Contains("a request of 15 tokens") &&
+                        Catch::Contains("holds 12"));
+  settings.over_long = OverLong::skip;
+  const ServingResult skipped = serve(trace, nullptr, settings, toy_price);
+  CHECK(skipped.requests[1].skipped);
+  CHECK(skipped.requests[2].skipped);
+  CHECK(skipped.requests[3].arrival == 107);
+  CHECK(summary_of(skipped, {}, 14).skipped == 2);
+  CHECK(summary_of(skipped, {}, 14).requests == 2);
+  settings.over_long = OverLong::cut;
+  const ServingResult cut = serve(trace, nullptr, settings, toy_price);
+  // 12 tokens: 10 of the prompt, and two of three generated ones are stored; 12 of the prompt, and one token.
+  CHECK(cut.requests[1].prompt_tokens == 10);
+  CHECK(cut.requests[1].generated_tokens == 3);
+  CHECK(cut.requests[1].cut_tokens == 3);
+  CHECK(cut.requests[1].computed_tokens == 12);
+  CHECK(cut.requests[2].prompt_tokens == 12);
+  CHECK(cut.requests[2].generated_tokens == 1);
+  CHECK(cut.requests[2].cut_tokens == 11);
+  CHECK(cut.requests[3].arrival == Approx(cut.requests[2].end + 7));
+  CHECK(summary_of(cut, {}, 14).cut == 2);
+  CHECK(summary_of(cut, {}, 14).requests == 4);
+  // The first is served as alone.
+  CHECK(cut.requests[0].end == skipped.requests[0].end);
+  CHECK(cut.requests[0].cut_tokens == 0);
+  // Blocks of what is left of a prompt are shared as ever.
+  const prefix::PrefixTree tree(trace);
+  settings.engine.prefix_cache = lru();
+  CHECK(serve(trace, &tree, settings, toy_price).requests[2].prompt_tokens == 12);
+  // Where nothing is left, skipping is no answer.
+  settings = settings_of(14);
+  settings.over_long = OverLong::skip;
+  CHECK_THROWS_WITH(serve(made_trace({{0, 20, 1}}), nullptr, settings, toy_price),
+                    Catch::Contains("holds 12"));
+  CHECK(parse_over_long("cut") == OverLong::cut);
+  CHECK_THROWS_WITH(parse_over_long("drop"), Catch::Contains("skip"));
 }
 
 TEST_CASE("What cannot be served is refused", "[serving]") {

@@ -32,6 +32,7 @@ std::unique_ptr<Allocator> make_allocator(AllocatorKind kind, const AllocatorSet
                               : kind == AllocatorKind::page_groups ? settings.page_group
                                                                    : settings.block;
   if (piece == 0) usage_error("pieces of no tokens", std::string("allocator ") + allocator_name(kind));
+  if (settings.sizes) return make_bytes_allocator(kind, settings);
   if (settings.capacity < piece)
     usage_error("memory for " + std::to_string(settings.capacity) + " tokens, and the smallest piece is " +
                     std::to_string(piece),

@@ -2,6 +2,7 @@
 /// Gives the memory of a cache to sequences whose length is not known in advance. One file each way; what
 /// they leave unused, and in how many pieces a sequence lies, is what they differ in.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,9 +19,9 @@ struct Run {
   bool operator==(const Run&) const = default;
 };
 
-/// How much of a memory is taken, in tokens.
+/// How much of a memory is taken, in its unit: tokens, or bytes where not every token takes the same.
 struct MemoryUse {
-  std::uint64_t used = 0;      ///< tokens of sequences, computed or about to be; shared ones once
+  std::uint64_t used = 0;      ///< by tokens of sequences, computed or about to be; shared ones once
   std::uint64_t reserved = 0;  ///< memory that sequences have
   std::uint64_t kept = 0;      ///< memory of no sequence that is kept for later ones
   bool operator==(const MemoryUse&) const = default;
@@ -32,9 +33,17 @@ struct Operations {
   std::uint64_t unmaps = 0;  ///< pieces taken back from sequences, or from places that kept them
 };
 
+/// Bytes that a sequence takes.
+struct SequenceSize {
+  std::uint64_t used = 0;
+  std::uint64_t reserved = 0;  ///< with the rest of its last blocks
+};
+/// Of a sequence whose first `kept` tokens were stored as a prompt, and `appended` one by one behind them.
+using SequenceSizes = std::function<SequenceSize(std::uint64_t kept, std::uint64_t appended)>;
+
 class Allocator {
  public:
-  /// `capacity`: tokens that the memory holds.
+  /// `capacity`: tokens that the memory holds; bytes where not every token takes the same.
   Allocator(std::uint64_t capacity, std::uint32_t places)
       : capacity_(capacity), room_(places, 0), used_(places, 0) {}
   virtual ~Allocator() = default;
@@ -66,6 +75,11 @@ class Allocator {
   const Operations& operations() const { return operations_; }
   /// The most tokens that one sequence can have when it is alone.
   virtual std::uint64_t longest() const = 0;
+  /// Whether a sequence can have all these when it is alone; `appended` of them come one by one, and may have
+  /// to be stored once more as part of the prompt.
+  virtual bool holds(std::uint64_t kept, std::uint64_t appended) const {
+    return kept + appended <= longest();
+  }
   /// Where a sequence's first `tokens` tokens lie, at most its room, in order, neighbours merged.
   virtual std::vector<Run> runs(Place place, std::uint64_t tokens) const = 0;
 
@@ -95,12 +109,21 @@ class Allocator {
 
 /// What allocators are made of.
 struct AllocatorSettings {
-  std::uint64_t capacity = 0;    ///< tokens
+  std::uint64_t capacity = 0;    ///< tokens, or bytes with `sizes`
   std::uint32_t places = 0;      ///< sequences that run at a time, at most
   std::uint64_t block = 16;      ///< tokens of a block: paged, buddy
   std::uint64_t max_tokens = 0;  ///< of a sequence: static
   std::uint64_t page_group = 0;  ///< tokens of a page group: page_groups
+  /// Where not every token takes the same (static and paged alone); nothing: every token is one of
+  /// `capacity`.
+  SequenceSizes sizes{};
+  bool sizes_by_total = true;  ///< kept and appended tokens take the same
 };
+
+/// What no sequence is as long as.
+inline constexpr std::uint64_t kAnyLength = std::uint64_t{1} << 40;
+/// The most tokens of a sequence that `sizes` lets the memory hold; kAnyLength: more than any has.
+std::uint64_t longest_in_bytes(const AllocatorSettings& settings);
 
 /// The ways, in the order of traces/requests/README.md.
 enum class AllocatorKind {
@@ -121,6 +144,7 @@ std::unique_ptr<Allocator> make_static_allocator(const AllocatorSettings& settin
 std::unique_ptr<Allocator> make_paged_allocator(const AllocatorSettings& settings);
 std::unique_ptr<Allocator> make_page_group_allocator(const AllocatorSettings& settings);
 std::unique_ptr<Allocator> make_buddy_allocator(const AllocatorSettings& settings);
+std::unique_ptr<Allocator> make_bytes_allocator(AllocatorKind kind, const AllocatorSettings& settings);
 
 /// Appends `length` tokens to runs, merged with the last one where they follow it.
 inline void append_run(std::vector<Run>& runs, std::uint64_t begin, std::uint64_t length) {

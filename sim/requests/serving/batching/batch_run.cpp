@@ -58,10 +58,11 @@ class BatchRun {
     cost::StepWork work{.decoding = running.size(), .sampled = running.size()};
     for (const std::uint32_t request : running) {
       const std::uint64_t tokens = trace_.requests[request].prompt_tokens + step;
-      work.attended += window_ == 0 ? tokens : std::min(tokens, window_);
+      work.attended += tokens;
+      work.within_window += std::min(tokens, window_);
     }
     ++out_.steps;
-    out_.separate.tokens += work.attended;
+    out_.separate.tokens += window_ == 0 ? work.attended : work.within_window;
     out_.separate.seconds += price_(work);
     if (!shared) return;
     work.shared = {.tokens = shared->shared_tokens, .partials = shared->partials, .levels = shared->levels};
