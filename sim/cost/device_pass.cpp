@@ -161,7 +161,7 @@ void DevicePass::one_mlp(OpTime& op, std::uint64_t tokens) const {
 /// norm of queries and keys) moves both twice, a recurrence what it is given.
 double DevicePass::elements(const model::LayerKind& kind) const {
   const double hidden = real(model_.hidden), parts = model_.gated_mlp ? 3 : 2;
-  double elements = 2 * hidden * real(model_.norms_per_block) + 3 * hidden * additions(kind);
+  double elements = 2 * hidden * real(model_.norms_per_block()) + 3 * hidden * additions(kind);
   if (kind.mlp == model::LayerKind::Mlp::dense) elements += parts * real(local_.ffn);
   if (kind.mlp == model::LayerKind::Mlp::experts)
     elements +=

@@ -205,7 +205,7 @@ std::uint64_t Model::small_parameters() const {
   std::uint64_t total = checked_sum(kParameters, norm_parameters(*this), head_bias ? vocab : 0);
   for (const model::LayerKind& kind : layer_kinds()) {
     const std::uint64_t layer =
-        checked_sum(kParameters, checked_product(kParameters, norm_parameters(*this), norms_per_block),
+        checked_sum(kParameters, checked_product(kParameters, norm_parameters(*this), norms_per_block()),
                     kind.attends ? attention_extras(*this) : 0, kind.remembers ? recurrence.small : 0,
                     mlp_extras(*this, kind.mlp));
     total = checked_sum(kParameters, total, checked_product(kParameters, kind.layers, layer));

@@ -19,7 +19,10 @@ const model::Checkpoint* checkpoint_of(const std::string& model_type) {
     for (const auto& [type, folder] : {std::pair{"llama", "llama_rope_llama3"},
                                        {"phi3", "phi3_partial_rotary"},
                                        {"qwen2", "qwen2_mixed_windows"},
-                                       {"qwen3", "qwen3_qk_norm"}})
+                                       {"qwen3", "qwen3_qk_norm"},
+                                       {"cohere", "cohere_qk_norm"},
+                                       {"olmo3", "olmo3_yarn_in_full_layers"},
+                                       {"smollm3", "smollm3_unrotated_layer"}})
       out.emplace(std::piecewise_construct, std::forward_as_tuple(type),
                   std::forward_as_tuple(kGolden + folder));
     return out;
@@ -42,8 +45,9 @@ void read(std::string_view input) {
   require(config.n_heads % config.n_kv_heads == 0, "a KV head serves whole query heads");
   require(config.layer_window.size() == config.n_layers, "every layer has a window");
   for (const std::uint64_t position : {0ULL, 1ULL, 131072ULL})
-    for (const float f : model::rope_frequencies(config.rope, position))
-      require(f >= 0 && f <= 1000, "frequencies are those of a rotation");
+    for (std::uint32_t layer = 0; layer < config.n_layers; ++layer)
+      for (const float f : model::rope_frequencies(config.rope_of(layer), position))
+        require(f >= 0 && f <= 1000, "frequencies are those of a rotation");
   for (const std::int32_t id : config.eos)
     require(id >= 0 && static_cast<std::uint32_t>(id) < config.vocab_size,
             "the last token is in the vocabulary");

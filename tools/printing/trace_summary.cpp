@@ -14,6 +14,7 @@
 #include "sim/base/byte_text.hpp"
 #include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
+#include "traces/format/validate.hpp"
 #include "traces/workloads/prompt_item.hpp"
 
 namespace kvsim::tools {
@@ -135,6 +136,15 @@ std::string window_text(const trace::Model& model) {
   return "sliding window in " + plural(static_cast<std::uint64_t>(windowed), "layer");
 }
 
+/// Says how many layers do not rotate, where some do.
+std::string unrotated_text(const trace::Model& model) {
+  std::uint64_t unrotated = 0;
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+    unrotated += trace::rotates(model, layer) ? 0 : 1;
+  if (unrotated == 0 || unrotated == model.n_layers) return {};
+  return ", no rotation in " + plural(unrotated, "layer");
+}
+
 std::string time_text(const PhaseSum& sum) {
   if (sum.ns <= 0) return "not recorded";
   char rate[48];
@@ -243,6 +253,9 @@ class Lines {
 };
 
 boost::json::object model_json(const trace::Model& model) {
+  boost::json::array layer_rotates;
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+    layer_rotates.emplace_back(trace::rotates(model, layer));
   return {{"name", printable(model.name)},
           {"revision", printable(model.revision)},
           {"model_type", printable(model.model_type)},
@@ -259,6 +272,7 @@ boost::json::object model_json(const trace::Model& model) {
           {"rope_theta", model.rope_theta},
           {"rope_layout", model.rope_layout},
           {"layer_window", boost::json::value_from(model.layer_window)},
+          {"layer_rotates", layer_rotates},
           {"weights_sha256", printable(model.weights_sha256)}};
 }
 
@@ -321,7 +335,7 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
   lines.line("trace", printable(source.name()) + " (" + bytes_text(file_bytes(source)) + ")");
   lines.line("model",
              join({printable(model.name), printable(model.architecture), printable(model.revision)}, ", "));
-  lines.line("layers", std::to_string(model.n_layers) + ", " + window_text(model));
+  lines.line("layers", std::to_string(model.n_layers) + ", " + window_text(model) + unrotated_text(model));
   lines.line("heads", std::to_string(model.n_q_heads) + " query, " + std::to_string(model.n_kv_heads) +
                           " KV (group " + std::to_string(model.group()) + "), dimension " +
                           std::to_string(model.head_dim));

@@ -177,9 +177,17 @@ void check_rotations(const Model& model, const Place& place) {
   for (std::size_t i = 0; i < model.rotation_factor.size(); ++i)
     place.require(std::isfinite(model.rotation_factor[i]) && model.rotation_factor[i] > 0,
                   "/model/rotation_factor", i, "is not positive");
+  for (std::uint32_t layer = 0; layer < model.layer_rotation.size(); ++layer)
+    place.require(rotates(model, layer) || model.rotary(layer).attention_factor == 1,
+                  "/model/rotation_factor", model.layer_rotation[layer],
+                  "is not 1, and the rotation is none");
 }
 
 }  // namespace
+
+bool rotates(const Model& model, std::uint32_t layer) {
+  return std::ranges::any_of(model.rotary(layer).inv_freq, [](float frequency) { return frequency != 0; });
+}
 
 void check_model(const Model& model, const std::string& where) {
   const Place place(where);

@@ -8,6 +8,9 @@
 
 namespace kvsim::trace {
 
+/// Whether a layer's stored queries and keys depend on their positions.
+bool rotates(const Model& model, std::uint32_t layer);
+
 /// Checks shape limits, group divisibility, RoPE and window fields.
 void check_model(const Model& model, const std::string& where);
 

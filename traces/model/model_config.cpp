@@ -9,7 +9,6 @@
 #include <limits>
 #include <set>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -125,6 +124,7 @@ constexpr std::string_view kHarmless[]{"_attn_implementation",
                                        "use_sliding_window",
                                        "sliding_window_pattern",
                                        "_sliding_window_pattern",
+                                       "layer_switch",
                                        "max_window_layers"};
 
 /// The same of fields that change what is computed, not what it takes.
@@ -148,7 +148,6 @@ constexpr std::string_view kComputed[]{"attn_logit_softcapping",
                                        "full_attn_mod",
                                        "no_rope_layers",
                                        "no_rope_layer_interval",
-                                       "order_of_interleaved_layers",
                                        "layer_norm_elementwise_affine",
                                        "initial_context_length",
                                        "shared_moe_mode"};
@@ -187,15 +186,14 @@ void refuse_foreign_parts(const JsonObject& config, const std::set<std::string>&
 }
 
 /// Refuses what kvsim knows the sizes of, but does not compute.
-void refuse_to_run(const JsonObject& config, const ModelConfig& model) {
+void refuse_to_run(const JsonObject& config, const Family& family, const ModelConfig& model) {
   refuse_if_present(config, "quantization_config", "quantised checkpoints are not supported");
   // Gemma's files say gelu, or another field says what is meant, and mean the approximation.
   const char* known = model.gelu ? "gelu_pytorch_tanh" : "silu";
-  const std::string activation =
-      config.text_or(model.model_type == "gemma3_text" ? "hidden_activation" : "hidden_act", known);
+  const std::string field(family.activation), activation = config.text_or(field.c_str(), known);
   if (activation != known && activation != (model.gelu ? "gelu" : "swish"))
     input_error("activation " + in_quotes(activation) + " is not supported, only " + known,
-                config.path("hidden_act"), kElsewhere);
+                config.path(field), kElsewhere);
   if (model.head_dim % 2 != 0) input_error("head_dim must be even for rotary embedding", config.where());
 }
 
@@ -306,6 +304,10 @@ void read_parts(const JsonObject& config, const Family& family, ModelConfig& mod
   if (bias_flag(config, family, "mlp_bias", family.mlp_bias, false)) model.mlp_bias = true;
   if (family.type == "qwen2_moe") model.qkv_bias = config.flag_or("qkv_bias", true);
   if (family.type == "glm4_moe") model.qk_norm = config.flag_or("use_qk_norm", false);
+  if (family.parts.centred_norms && !config.flag_or("use_parallel_block", true))
+    input_error("blocks of two parts, one behind the other, are not supported",
+                config.path("use_parallel_block"));
+  if (family.type == "cohere") model.qk_norm = model.wide_qk_norm = config.flag_or("use_qk_norm", false);
   if (family.type == "minimax_m2" && config.has("attn_type_list"))
     for (const json::value& type : config.array("attn_type_list"))
       if (type != 1)
@@ -319,7 +321,6 @@ void read_parts(const JsonObject& config, const Family& family, ModelConfig& mod
          {"num_nextn_predict_layers", "num_mtp_modules", "mtp_transformer_layers", "mtp_num_hidden_layers"})
       if (config.integer_or(further, 0, kMaxLayers, 0) > 0) model.predicts_further = true;
   }
-  model.fused_projections = family.type == "phi3";
   if (config.has("tie_word_embeddings")) model.tied_embeddings = config.flag_or("tie_word_embeddings", false);
   model.tied_by_default = family.tied;
   if (family.type == "opt") {
@@ -348,7 +349,10 @@ std::vector<std::int32_t> windows_of_family(const JsonObject& config, const Fami
   std::uint64_t pattern = 0;
   if (family.sliding == Family::Sliding::patterned && window > 0 && !config.has("layer_types")) {
     first = 0;
-    pattern = config.integer_or("sliding_window_pattern", 1, kMaxLayers, family.pattern);
+    pattern = named(config, {"sliding_window_pattern", "layer_switch"}, kMaxLayers, family.pattern);
+    constexpr const char* kOrder = "order_of_interleaved_layers";
+    if (config.text_or(kOrder, "local_attn_first") != "local_attn_first")
+      input_error("only windows first are supported", config.path(kOrder));
   }
   std::vector<std::int32_t> windows(n_layers, -1);
   for (std::uint64_t layer = first; layer < n_layers && window > 0; ++layer)
@@ -399,28 +403,64 @@ std::vector<std::int32_t> read_windows(const JsonObject& config, const Family& f
   return windows;
 }
 
+/// Which layers rotate, and by what.
+void read_rotations(const JsonObject& config, const Family& family, ModelConfig& model) {
+  using Rotated = Family::Rotated;
+  const RopeContext context{model.model_type, model.head_dim,      model.max_positions,
+                            family.theta,     family.window_theta, family.partial_rotary};
+  if (family.rotated != Rotated::apart) model.rope = read_rope(config, context);
+  if (family.rotated == Rotated::all) return;
+  model.apart.resize(model.n_layers);
+  if (family.rotated == Rotated::listed) {
+    const std::uint64_t interval = config.integer_or("no_rope_layer_interval", 1, kMaxLayers, 4);
+    constexpr const char* kListed = "no_rope_layers";
+    const json::array listed = config.has(kListed) ? config.array(kListed) : json::array();
+    if (config.has(kListed) && listed.size() < model.n_layers)
+      input_error("lists " + std::to_string(listed.size()) + " layers of " + std::to_string(model.n_layers),
+                  config.path(kListed));
+    for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+      model.apart[layer] = listed.empty() ? (layer + 1) % interval == 0
+                                          : json_integer(listed[layer], config.path(kListed), 0, 1) == 0;
+  } else {
+    const bool windows = family.rotated != Rotated::windows ||
+                         std::any_of(model.layer_window.begin(), model.layer_window.end(),
+                                     [](std::int32_t window) { return window > 0; });
+    for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+      model.apart[layer] = windows && (model.layer_window[layer] > 0) == (family.rotated == Rotated::apart);
+  }
+  if (family.rotated == Rotated::apart) {
+    auto [of_full, of_windows] = read_two_ropes(config, context);
+    model.rope = std::move(of_full);
+    model.other_rope = std::move(of_windows);
+  } else {
+    model.other_rope = RopeConfig{.type = "none", .rotary_dim = model.rope.rotary_dim};
+  }
+  // Layers that all rotate alike have one rotation.
+  const auto others = std::count(model.apart.begin(), model.apart.end(), true);
+  if (others == model.n_layers) model.rope = *model.other_rope;
+  if (others == 0 || *model.other_rope == model.rope) model.other_rope.reset();
+}
+
 /// The factors of a family that has some.
-void read_factors(const JsonObject& config, ModelConfig& model) {
+void read_factors(const JsonObject& config, const Family& family, ModelConfig& model) {
   const auto factor = [&](const char* field) {
     return static_cast<float>(config.number_or(field, 1e-6, 1e6, 1));
   };
-  const bool gemma3 = model.model_type == "gemma3_text";
-  if (gemma3 || model.model_type == "gemma")
-    model.embedding_scale = std::sqrt(static_cast<float>(model.hidden_size));
-  if (model.model_type == "granite") {
+  if (family.scaled_embedding) model.embedding_scale = std::sqrt(static_cast<float>(model.hidden_size));
+  if (family.multipliers) {
     model.embedding_scale = factor("embedding_multiplier");
     model.residual_scale = factor("residual_multiplier");
     model.logit_divisor = factor("logits_scaling");
     model.attention_scale = config.number_or("attention_multiplier", 1e-6, 1e6, 1);
   }
-  if (gemma3) {
+  if (family.logit_scale != 0)
+    model.logit_divisor =
+        static_cast<float>(1 / config.number_or("logit_scale", 1e-6, 1e6, family.logit_scale));
+  if (family.query_scalar != 0) {
     refuse_if_present(config, "final_logit_softcapping", "capped logits are not supported");
-    const double divisor = config.number_or("query_pre_attn_scalar", 1e-6, 1e6, 256);
+    const double divisor = config.number_or("query_pre_attn_scalar", 1e-6, 1e6, family.query_scalar);
     if (divisor != model.head_dim) model.attention_scale = 1 / std::sqrt(divisor);
   }
-  // Its class has another default than the others.
-  if (model.model_type == "mixtral" && !config.has("rope_theta") && !config.has("rope_parameters"))
-    model.rope.theta = 1e6;
 }
 
 /// Reads one model: the file, or its text_config.
@@ -442,14 +482,11 @@ ModelConfig read_model(JsonObject config, Purpose purpose) {
   if (purpose == Purpose::sizes) {
     model.stored_weights = read_stored_weights(config);
   } else {
-    refuse_to_run(config, model);
-    model.norm_eps = config.number_or("rms_norm_eps", 0, 1, family.norm_eps);
-    const RopeContext context{model.model_type, model.head_dim, model.max_positions};
-    if (model.model_type == "gemma3_text")
-      std::tie(model.rope, model.window_rope) = read_two_ropes(config, context);
-    else
-      model.rope = read_rope(config, context);
-    read_factors(config, model);
+    refuse_to_run(config, family, model);
+    model.norm_eps =
+        config.number_or(model.centred_norms ? "layer_norm_eps" : "rms_norm_eps", 0, 1, family.norm_eps);
+    read_rotations(config, family, model);
+    read_factors(config, family, model);
     model.eos = token_ids(config, "eos_token_id", model.vocab_size);
   }
   refuse_foreign_parts(config, asked, purpose);

@@ -27,7 +27,6 @@ struct ModelConfig : LayerParts {
   std::uint64_t max_positions = 0;
   double norm_eps = 1e-6;
   std::uint64_t learned_positions = 0;  ///< rows of a position embedding (OPT)
-  bool fused_projections = false;       ///< phi3: q, k and v are rows of one tensor, gate and up of another
   std::optional<bool> tied_embeddings;  ///< if absent, tied exactly when the checkpoint has no lm_head
   bool tied_by_default = false;         ///< what the class takes then
   bool text_only = false;               ///< the file describes towers of other senses, too
@@ -38,7 +37,8 @@ struct ModelConfig : LayerParts {
   bool predicts_further = false;  ///< the file has layers that predict further tokens, which are not read
   StoredWeights stored_weights;
   RopeConfig rope;                                ///< of models that kvsim runs, as what follows
-  std::optional<RopeConfig> window_rope;          ///< of layers with a window, where they rotate otherwise
+  std::optional<RopeConfig> other_rope;           ///< of some layers, where these rotate otherwise or not
+  std::vector<bool> apart;                        ///< [n_layers] where there is other_rope: which ones
   float embedding_scale = 1, residual_scale = 1;  ///< factors on what is looked up, on what a half adds
   float logit_divisor = 1;
   double attention_scale = 0;  ///< factor on q.k; 0: 1/sqrt(head_dim)
@@ -47,12 +47,14 @@ struct ModelConfig : LayerParts {
   std::vector<std::int32_t> eos;  ///< ids that end generation; may be empty
   std::string json;               ///< config.json verbatim, or gguf_config()
 
-  /// Whether a layer rotates by window_rope.
-  bool rotates_apart(std::uint32_t layer) const { return window_rope && layer_window[layer] > 0; }
+  /// Whether a layer rotates by other_rope.
+  bool rotates_apart(std::uint32_t layer) const { return other_rope && apart[layer]; }
+  const RopeConfig& rope_of(std::uint32_t layer) const { return rotates_apart(layer) ? *other_rope : rope; }
   /// Whether the model has parts that only the processor computes so far.
   bool needs_processor() const {
-    return experts.count > 0 || norms_behind || norms_per_block != 2 || window_rope || wide_qk_norm || gelu ||
-           embedding_scale != 1 || residual_scale != 1 || logit_divisor != 1 || attention_scale != 0;
+    return experts.count > 0 || norms != kNormsBefore || other_rope || wide_qk_norm || centred_norms ||
+           gelu || interleaved || fused_gate_up != fused_qkv || embedding_scale != 1 || residual_scale != 1 ||
+           logit_divisor != 1 || attention_scale != 0;
   }
 };
 

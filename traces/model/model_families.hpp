@@ -29,8 +29,20 @@ struct Family {
   /// The projections that get biases by attention_bias: none, as the class does not know the field.
   enum class Biased { none, qkv, all } attention_bias = Biased::none;
   bool mlp_bias = false;  ///< whether the class knows the field
-  LayerParts parts{};     ///< where no field says otherwise
-  Latent latent{};        ///< of absent fields; rank 0: keys and values are cached
+  // What the class computes with, of models that run.
+  /// The layers that rotate queries and keys: all by one rotation; those with a window by another one than
+  /// full layers; those with a window alone, where there are windows (EXAONE 4) or anyway (Command-R7B);
+  /// those that no_rope_layers or no_rope_layer_interval do not exempt.
+  enum class Rotated { all, apart, windows, windows_only, listed } rotated = Rotated::all;
+  double theta = 1e4, window_theta = 0;  ///< rope_theta; rope_local_base_freq, 0: there is no such field
+  double partial_rotary = 0;             ///< partial_rotary_factor; 0: there is no such field
+  std::string_view activation = "hidden_act";  ///< the field
+  bool scaled_embedding = false;               ///< by the root of hidden_size
+  bool multipliers = false;                    ///< whether the class knows the four of Granite
+  double logit_scale = 0;                      ///< 0: there is no such field
+  double query_scalar = 0;                     ///< query_pre_attn_scalar; 0: there is no such field
+  LayerParts parts{};                          ///< where no field says otherwise
+  Latent latent{};                             ///< of absent fields; rank 0: keys and values are cached
   /// Of absent fields. count 0: there are none; used 0: that field is required; width 0: it is
   /// intermediate_size.
   Experts experts{};

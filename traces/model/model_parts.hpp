@@ -1,24 +1,43 @@
 #pragma once
 /// What a model's layers are made of, in numbers: read from config.json once (model_config.hpp), for those
 /// who run models and for those who count what models take.
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
 namespace kvsim::model {
 
+/// What a checkpoint calls the norms of a layer, by place: before attention, behind it, before the
+/// feed-forward, behind it; null: there is none. Of families that kvsim does not run, only their number
+/// counts.
+using NormNames = std::array<const char*, 4>;
+constexpr NormNames kNormsBefore{"input_layernorm", nullptr, "post_attention_layernorm", nullptr};
+constexpr NormNames kNormsBehind{nullptr, "post_attention_layernorm", nullptr, "post_feedforward_layernorm"};
+constexpr NormNames kNormsAround{"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+                                 "post_feedforward_layernorm"};
+constexpr NormNames kOneNorm{"input_layernorm", nullptr, nullptr, nullptr};
+
 /// The parts of a layer beside its matrices, which change what a model takes.
 struct LayerParts {
   bool gated_mlp = true;    ///< three matrices (Llama) or two (OPT, GPT-J)
   bool layer_norm = false;  ///< weight and bias per norm, or the weight only
-  std::uint32_t norms_per_block = 2;
+  NormNames norms = kNormsBefore;
   bool qkv_bias = false, output_bias = false, mlp_bias = false, head_bias = false;
   bool qk_norm = false;          ///< a norm over each head of queries and of keys
-  bool wide_qk_norm = false;     ///< that norm is over all heads at once (OLMo 2 and 3)
+  bool wide_qk_norm = false;     ///< that norm is over all heads at once (OLMo 2 and 3), with weights of each
   bool gated_attention = false;  ///< beside each number of a query stands one that scales the output's
-  bool norms_behind = false;     ///< with two norms, they stand behind the halves (OLMo 2), else before them
   bool norms_from_one = false;   ///< norms are stored as what is added to one (Gemma)
+  bool centred_norms = false;    ///< norms subtract the mean; wide_qk_norm is of each head alone (Command-R)
+  bool parallel = false;         ///< attention and feed-forward read the same, behind the layer's one norm
   bool gelu = false;             ///< the gate passes GELU (tanh), else SiLU
-  bool sinks = false;            ///< a logit of each query head in every row of attention (gpt-oss)
+  bool interleaved = false;      ///< components 2i and 2i + 1 rotate together, else i and i + half
+  bool fused_qkv = false, fused_gate_up = false;  ///< their matrices are rows of one tensor
+  bool sinks = false;  ///< a logit of each query head in every row of attention (gpt-oss)
+
+  std::uint32_t norms_per_block() const {
+    return static_cast<std::uint32_t>(norms.size() - std::count(norms.begin(), norms.end(), nullptr));
+  }
 };
 
 /// Attention that caches one vector of each token for all heads (DeepSeek V2, section 2.1): a latent, from

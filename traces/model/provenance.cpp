@@ -77,15 +77,16 @@ trace::Model describe_model(const ModelConfig& config, const Weights& weights, c
   model.rope_theta = config.rope.theta;
   model.rope_type = config.rope.type;
   model.rope_attention_factor = config.rope.attention_factor;
+  if (config.interleaved) model.rope_layout = "interleaved";
   model.tied_embeddings = weights.tied;
   model.qk_norm = config.qk_norm;
   model.qkv_bias = config.qkv_bias;
   model.layer_window = config.layer_window;
   model.inv_freq = model::rope_frequencies(config.rope, positions);
-  if (config.window_rope) {
-    const std::vector<float> of_windows = model::rope_frequencies(*config.window_rope, positions);
-    model.inv_freq.insert(model.inv_freq.end(), of_windows.begin(), of_windows.end());
-    model.rotation_factor = {config.rope.attention_factor, config.window_rope->attention_factor};
+  if (config.other_rope) {
+    const std::vector<float> others = model::rope_frequencies(*config.other_rope, positions);
+    model.inv_freq.insert(model.inv_freq.end(), others.begin(), others.end());
+    model.rotation_factor = {config.rope.attention_factor, config.other_rope->attention_factor};
     for (std::uint32_t layer = 0; layer < config.n_layers; ++layer)
       model.layer_rotation.push_back(config.rotates_apart(layer) ? 1 : 0);
   }

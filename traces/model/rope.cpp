@@ -136,10 +136,11 @@ void read_scaling(const JsonObject& config, const JsonObject& scaling, const Rop
 
 std::uint32_t read_rotary_dim(const JsonObject& config, const JsonObject& scaling,
                               const RopeContext& context) {
-  const double part = from_either(config, scaling, kPartial, [](const JsonObject& object) {
-    return object.number_or(kPartial, 0, 1, 1);
+  const bool known = context.partial_rotary != 0;
+  const double part = from_either(config, scaling, kPartial, [&](const JsonObject& object) {
+    return object.number_or(kPartial, 0, 1, known ? context.partial_rotary : 1);
   });
-  if (part != 1 && !is_phi3(context)) {
+  if (part != 1 && !known) {
     input_error("partial rotary embedding is not known for " + context.model_type,
                 (scaling.has(kPartial) ? scaling : config).path(kPartial), kElsewhere);
   }
@@ -184,11 +185,10 @@ float llama3_frequency(const RopeConfig& rope, float f) {
 
 namespace {
 
-RopeConfig read_scaled(const JsonObject& config, const JsonObject& scaling, const RopeContext& context,
-                       double theta) {
+RopeConfig read_scaled(const JsonObject& config, const JsonObject& scaling, const RopeContext& context) {
   RopeConfig rope;
   rope.theta = from_either(config, scaling, "rope_theta", [&](const JsonObject& object) {
-    return object.number_or("rope_theta", 1, kHuge, theta);
+    return object.number_or("rope_theta", 1, kHuge, context.theta);
   });
   rope.rotary_dim = read_rotary_dim(config, scaling, context);
   read_scaling(config, scaling, context, rope);
@@ -209,28 +209,31 @@ RopeConfig read_rope(const JsonObject& config, const RopeContext& context) {
     if (member.value().is_object())
       input_error("rotary parameters per layer type are not supported", scaling.where(), kElsewhere);
   }
-  return read_scaled(config, scaling, context, RopeConfig{}.theta);
+  return read_scaled(config, scaling, context);
 }
 
 std::pair<RopeConfig, RopeConfig> read_two_ropes(const JsonObject& config, const RopeContext& context) {
-  constexpr double kTheta = 1e6;  // of the class, for full layers
-  const double local = config.number_or("rope_local_base_freq", 1, kHuge, 10000);
+  RopeContext of_windows = context;
+  if (context.window_theta != 0)
+    of_windows.theta = config.number_or("rope_local_base_freq", 1, kHuge, context.window_theta);
   if (config.has("rope_parameters")) {
     const JsonObject both = config.object("rope_parameters");
-    return {read_scaled(config, both.object("full_attention"), context, kTheta),
-            read_scaled(config, both.object("sliding_attention"), context, local)};
+    return {read_scaled(config, both.object("full_attention"), context),
+            read_scaled(config, both.object("sliding_attention"), of_windows)};
   }
   const json::value nothing(json::object_kind);
   const JsonObject none(nothing, config.where());
-  return {
-      read_scaled(config, config.has("rope_scaling") ? config.object("rope_scaling") : none, context, kTheta),
-      read_scaled(none, none, context, local)};
+  const bool scaled = config.has("rope_scaling");
+  RopeConfig full = read_scaled(config, scaled ? config.object("rope_scaling") : none, context);
+  if (context.window_theta == 0) of_windows.theta = full.theta;
+  return {full, read_scaled(none, none, of_windows)};
 }
 
 std::vector<float> rope_frequencies(const RopeConfig& rope, std::uint64_t positions) {
   const std::vector<double>& divisors =
       positions > rope.original_max_positions ? rope.long_factor : rope.short_factor;
   std::vector<float> frequencies(rope.rotary_dim / 2);
+  if (rope.type == "none") return frequencies;
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(rope.rotary_dim);
     const float period = std::pow(static_cast<float>(rope.theta), exponent), f = 1.0F / period;

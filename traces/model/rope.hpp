@@ -17,20 +17,22 @@ inline constexpr std::uint64_t kMaxPositions = 1ULL << 24;
 /// What to do with a model that the runner does not have.
 inline constexpr const char* kElsewhere = "Capture this model with another tool and convert its trace.";
 
-/// Components i and i + rotary_dim/2 rotate by the angle position * frequency[i]; components beyond
-/// rotary_dim do not rotate.
+/// Components i and i + rotary_dim/2, or 2i and 2i + 1, rotate by the angle position * frequency[i];
+/// components beyond rotary_dim do not rotate.
 struct RopeConfig {
-  std::string type = "default";  ///< default | linear | llama3 | yarn | longrope
+  std::string type = "default";  ///< default | linear | llama3 | yarn | longrope; none: frequencies are 0
   double theta = 10000.0;
-  std::uint32_t rotary_dim = 0;  ///< even; head_dim unless a Phi-3 model rotates only part of a head
+  std::uint32_t rotary_dim = 0;  ///< even; head_dim unless a model rotates only part of a head
   /// Factor on cosines and sines, so stored queries and keys both include it (yarn, longrope).
   double attention_factor = 1.0;
-  double factor = 1.0;                               ///< linear, llama3, yarn
-  double low_freq_factor = 1, high_freq_factor = 1;  ///< llama3
-  double beta_fast = 32, beta_slow = 1;              ///< yarn: turns within the original context
-  bool truncate = true;                              ///< yarn: the ramp starts and ends at whole pairs
-  std::uint64_t original_max_positions = 0;          ///< llama3, yarn, longrope
-  std::vector<double> short_factor, long_factor;     ///< longrope: [rotary_dim/2]
+  double factor = 1.0;                                ///< linear, llama3, yarn
+  double low_freq_factor = 1, high_freq_factor = 1;   ///< llama3
+  double beta_fast = 32, beta_slow = 1;               ///< yarn: turns within the original context
+  bool truncate = true;                               ///< yarn: the ramp starts and ends at whole pairs
+  std::uint64_t original_max_positions = 0;           ///< llama3, yarn, longrope
+  std::vector<double> short_factor{}, long_factor{};  ///< longrope: [rotary_dim/2]
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
 /// The fields of the rest of config.json that read_rope() needs.
@@ -38,6 +40,7 @@ struct RopeContext {
   std::string model_type;
   std::uint32_t head_dim = 0;
   std::uint64_t max_positions = 0;
+  double theta = 1e4, window_theta = 0, partial_rotary = 0;  ///< those of the Family
 };
 
 /// Reads rope_theta and rope_scaling at the top level (most files) or one rope_parameters object
@@ -45,8 +48,9 @@ struct RopeContext {
 /// Error(input).
 RopeConfig read_rope(const JsonObject& config, const RopeContext& context);
 
-/// The rotations of full layers and of layers with a window where these are two (Gemma 3): rope_parameters
-/// has an object of each kind, or rope_local_base_freq is that of windows, which are not scaled.
+/// The rotations of full layers and of layers with a window where these are two (Gemma 3, OLMo 3):
+/// rope_parameters has an object of each kind, or rope_local_base_freq or the same rope_theta is that of
+/// windows, which are not scaled.
 std::pair<RopeConfig, RopeConfig> read_two_ropes(const JsonObject& config, const RopeContext& context);
 
 /// Frequencies [rotary_dim/2] of a run that reaches `positions` positions, computed in float as the reference

@@ -22,8 +22,9 @@ class Loader {
  public:
   explicit Loader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-  std::vector<float> vector(const std::string& name, std::uint64_t length) {
-    const StoredTensor& tensor = take(name, {length});
+  std::vector<float> vector(const std::string& name, const std::vector<std::uint64_t>& shape) {
+    const StoredTensor& tensor = take(name, shape);
+    const std::uint64_t length = tensor.elements();
     std::vector<float> values(length);
     if (tensor.blocks != nullptr) {
       widen_blocks(*tensor.blocks, tensor.data.data(), length / tensor.blocks->items, values.data());
@@ -36,7 +37,7 @@ class Loader {
   Linear linear(const std::string& name, std::uint64_t out, std::uint64_t in, bool bias) {
     const StoredTensor& tensor = take(name + ".weight", {out, in});
     Linear linear = matrix(tensor, name + ".weight", 0, out, in);
-    if (bias) linear.bias = vector(name + ".bias", out);
+    if (bias) linear.bias = vector(name + ".bias", {out});
     return linear;
   }
 
@@ -82,18 +83,15 @@ class Loader {
   std::set<std::string> taken_;
 };
 
-/// Loads the projections that a Phi-3 model stores fused.
 void load_projections(Loader& loader, const ModelConfig& config, const std::string& layer,
                       LayerWeights& weights) {
-  const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
-  const std::uint64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const std::string attention = layer + "self_attn.";
+  const std::uint64_t hidden = config.hidden_size;
   const std::uint64_t q_size = std::uint64_t{config.n_heads} * config.head_dim;
   const std::uint64_t kv_size = std::uint64_t{config.n_kv_heads} * config.head_dim;
-  if (config.fused_projections) {
+  if (config.fused_qkv) {
     const std::vector<Linear> qkv = loader.fused(attention + "qkv_proj", {q_size, kv_size, kv_size}, hidden);
-    const std::vector<Linear> gate_up = loader.fused(mlp + "gate_up_proj", {inner, inner}, hidden);
     weights.q = qkv[0], weights.k = qkv[1], weights.v = qkv[2];
-    weights.gate = gate_up[0], weights.up = gate_up[1];
     return;
   }
   weights.q = loader.linear(attention + "q_proj", q_size, hidden, config.qkv_bias);
@@ -104,6 +102,10 @@ void load_projections(Loader& loader, const ModelConfig& config, const std::stri
 GatedMlp load_mlp(Loader& loader, const ModelConfig& config, const std::string& mlp, std::uint64_t inner,
                   const std::array<const char*, 3>& names = {"gate_proj", "up_proj", "down_proj"}) {
   const std::uint64_t hidden = config.hidden_size;
+  if (config.fused_gate_up) {
+    const std::vector<Linear> gate_up = loader.fused(mlp + "gate_up_proj", {inner, inner}, hidden);
+    return {gate_up[0], gate_up[1], loader.linear(mlp + names[2], hidden, inner, config.mlp_bias)};
+  }
   return {loader.linear(mlp + names[0], inner, hidden, config.mlp_bias),
           loader.linear(mlp + names[1], inner, hidden, config.mlp_bias),
           loader.linear(mlp + names[2], hidden, inner, config.mlp_bias)};
@@ -136,8 +138,8 @@ bool has_experts(const ModelConfig& config, std::uint64_t layer) {
 }
 
 std::vector<float> load_norm(Loader& loader, const ModelConfig& config, const std::string& name,
-                             std::uint64_t length) {
-  std::vector<float> norm = loader.vector(name + ".weight", length);
+                             const std::vector<std::uint64_t>& shape) {
+  std::vector<float> norm = loader.vector(name + ".weight", shape);
   if (config.norms_from_one)
     for (float& one : norm) one += 1;
   return norm;
@@ -148,32 +150,24 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t
   const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
   const std::uint64_t hidden = config.hidden_size, inner = config.intermediate_size;
   const std::uint64_t q_size = std::uint64_t{config.n_heads} * config.head_dim;
-  const std::uint64_t kv_size = std::uint64_t{config.n_kv_heads} * config.head_dim;
   LayerWeights weights;
-  const auto norm = [&](const char* name) { return load_norm(loader, config, layer + name, hidden); };
-  if (config.norms_behind) {
-    weights.attention_out_norm = norm("post_attention_layernorm");
-    weights.mlp_out_norm = norm("post_feedforward_layernorm");
-  } else if (config.norms_per_block == 4) {
-    weights.attention_norm = norm("input_layernorm");
-    weights.attention_out_norm = norm("post_attention_layernorm");
-    weights.mlp_norm = norm("pre_feedforward_layernorm");
-    weights.mlp_out_norm = norm("post_feedforward_layernorm");
-  } else {
-    weights.attention_norm = norm("input_layernorm");
-    weights.mlp_norm = norm("post_attention_layernorm");
-  }
+  const std::array norms{&weights.attention_norm, &weights.attention_out_norm, &weights.mlp_norm,
+                         &weights.mlp_out_norm};
+  for (std::size_t i = 0; i < norms.size(); ++i)
+    if (config.norms[i] != nullptr) *norms[i] = load_norm(loader, config, layer + config.norms[i], {hidden});
   if (config.qk_norm) {
-    const bool wide = config.wide_qk_norm;
-    weights.q_norm = load_norm(loader, config, attention + "q_norm", wide ? q_size : config.head_dim);
-    weights.k_norm = load_norm(loader, config, attention + "k_norm", wide ? kv_size : config.head_dim);
+    const auto shape = [&](std::uint64_t heads) -> std::vector<std::uint64_t> {
+      if (!config.wide_qk_norm) return {config.head_dim};
+      if (config.centred_norms) return {heads, config.head_dim};
+      return {heads * config.head_dim};
+    };
+    weights.q_norm = load_norm(loader, config, attention + "q_norm", shape(config.n_heads));
+    weights.k_norm = load_norm(loader, config, attention + "k_norm", shape(config.n_kv_heads));
   }
   load_projections(loader, config, layer, weights);
   weights.o = loader.linear(attention + "o_proj", hidden, q_size, config.output_bias);
   if (has_experts(config, index))
     weights.experts = std::make_shared<const ExpertWeights>(load_experts(loader, config, layer));
-  else if (config.fused_projections)
-    weights.down = loader.linear(mlp + "down_proj", hidden, inner, config.mlp_bias);
   else
     static_cast<GatedMlp&>(weights) = load_mlp(loader, config, mlp, inner);
   return weights;
@@ -235,7 +229,7 @@ Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config) {
   weights.elem = weights.embedding.elem;
   for (std::uint32_t layer = 0; layer < config.n_layers; ++layer)
     weights.layers.push_back(load_layer(loader, config, layer));
-  weights.norm = load_norm(loader, config, "model.norm", config.hidden_size);
+  weights.norm = load_norm(loader, config, "model.norm", {config.hidden_size});
   const bool has_head = checkpoint.has("lm_head.weight");
   weights.tied = !has_head || config.tied_embeddings.value_or(false);
   if (!has_head && config.tied_embeddings == false)

@@ -24,22 +24,13 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
-                          MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
-                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
-from transformers.models.gemma import modeling_gemma
-from transformers.models.gemma3 import modeling_gemma3
-from transformers.models.granite import modeling_granite
-from transformers.models.llama import modeling_llama
-from transformers.models.mistral import modeling_mistral
-from transformers.models.mixtral import modeling_mixtral
-from transformers.models.olmo2 import modeling_olmo2
-from transformers.models.phi3 import modeling_phi3
-from transformers.models.qwen2 import modeling_qwen2
-from transformers.models.qwen2_moe import modeling_qwen2_moe
-from transformers.models.qwen3 import modeling_qwen3
-from transformers.models.qwen3_moe import modeling_qwen3_moe
+from transformers import (Cohere2Config, Cohere2ForCausalLM, CohereConfig, CohereForCausalLM, Exaone4Config, Exaone4ForCausalLM,
+                          Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM, Glm4Config, Glm4ForCausalLM, GlmConfig,
+                          GlmForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
+                          Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig,
+                          Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config,
+                          SmolLM3ForCausalLM)
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOKENS = 40
@@ -47,6 +38,7 @@ LAST = 8
 SHAPE = dict(vocab_size=257, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=16, max_position_embeddings=128, rms_norm_eps=1e-5,
              bos_token_id=1, eos_token_id=2)
+MIXED = ["sliding_attention", "full_attention"]
 PHI3 = dict(head_dim=None, pad_token_id=0)
 
 VARIANTS = {
@@ -108,6 +100,23 @@ VARIANTS = {
                                   layer_types=["sliding_attention", "full_attention"],
                                   rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
                                                        full_attention=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)))),
+    "smollm3_unrotated_layer": (SmolLM3Config, SmolLM3ForCausalLM, torch.bfloat16,
+                                dict(head_dim=None, pad_token_id=0, tie_word_embeddings=True, no_rope_layers=[1, 0])),
+    "olmo3_yarn_in_full_layers": (Olmo3Config, Olmo3ForCausalLM, torch.bfloat16,
+                                  dict(head_dim=None, pad_token_id=0, tie_word_embeddings=True, sliding_window=5, layer_types=MIXED,
+                                       rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=100.0),
+                                                            full_attention=dict(rope_type="yarn", rope_theta=100.0, factor=4.0,
+                                                                                beta_fast=4.0,
+                                                                                original_max_position_embeddings=32)))),
+    "exaone4_rotated_windows": (Exaone4Config, Exaone4ForCausalLM, torch.bfloat16,
+                                dict(tie_word_embeddings=True, sliding_window=5, layer_types=MIXED)),
+    "glm_interleaved": (GlmConfig, GlmForCausalLM, torch.bfloat16, dict(pad_token_id=0, tie_word_embeddings=True)),
+    "glm4_four_norms": (Glm4Config, Glm4ForCausalLM, torch.bfloat16,
+                        dict(pad_token_id=0, tie_word_embeddings=True, attention_bias=False)),
+    "cohere_qk_norm": (CohereConfig, CohereForCausalLM, torch.bfloat16,
+                       dict(head_dim=None, tie_word_embeddings=True, use_qk_norm=True, logit_scale=0.3, attention_bias=True)),
+    "cohere2_rotated_windows": (Cohere2Config, Cohere2ForCausalLM, torch.bfloat16,
+                                dict(head_dim=None, tie_word_embeddings=True, sliding_window=5, layer_types=MIXED)),
 }
 
 
@@ -127,48 +136,30 @@ def randomise(model, seed, dtype):
             parameter.copy_(parameter.to(dtype).to(torch.float32))
 
 
-def value_rows(config, output):
-    """The rows of v in what a projection gives: all of v_proj's, the last ones of a fused qkv_proj's."""
-    heads = config.num_key_value_heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return output[0, :, -heads * head_dim:].reshape(-1, heads, head_dim).transpose(0, 1).clone()
-
-
 def run(model, tokens):
     """All stages of one forward call, by name."""
-    stages = {}
-    modules = (modeling_gemma, modeling_gemma3, modeling_granite, modeling_llama, modeling_mistral, modeling_mixtral, modeling_olmo2, modeling_phi3,
-               modeling_qwen2, modeling_qwen2_moe, modeling_qwen3, modeling_qwen3_moe)
-    originals = [module.apply_rotary_pos_emb for module in modules]
+    stages, unrotated, code = {}, [], sys.modules[type(model).__module__]
+    originals = code.apply_rotary_pos_emb, code.eager_attention_forward
 
-    def recording(original):
-        def wrapper(q, k, *args, **kwargs):
-            layer = sum(name.startswith("q.") for name in stages)
-            stages[f"k_pre.{layer}"] = k[0].clone()
-            q, k = original(q, k, *args, **kwargs)
-            stages[f"q.{layer}"], stages[f"k.{layer}"] = q[0].clone(), k[0].clone()
-            return q, k
-        return wrapper
+    def rotate(q, k, *args, **kwargs):
+        unrotated.append(k[0].clone())
+        return originals[0](q, k, *args, **kwargs)
 
-    for module, original in zip(modules, originals):
-        module.apply_rotary_pos_emb = recording(original)
+    def attend(module, q, k, v, *args, **kwargs):
+        for name, rows in ("q", q[0]), ("k", k[0]), ("v", v[0]), ("k_pre", unrotated.pop() if unrotated else k[0]):
+            stages[f"{name}.{module.layer_idx}"] = rows.clone()
+        return originals[1](module, q, k, v, *args, **kwargs)
+
+    code.apply_rotary_pos_emb, code.eager_attention_forward = rotate, attend
     hooks = []
-
-    def keep(name, module, select):
-        hooks.append(module.register_forward_hook(lambda m, i, o: stages.__setitem__(name, select(o))))
-
     for index, layer in enumerate(model.model.layers):
-        attention = layer.self_attn
-        keep(f"v.{index}", attention.v_proj if hasattr(attention, "v_proj") else attention.qkv_proj,
-             lambda o: value_rows(model.config, o))
-        keep(f"out.{index}", layer,
-             lambda o: (o[0] if isinstance(o, tuple) else o).reshape(len(tokens), -1).clone())
+        hooks.append(layer.register_forward_hook(lambda m, i, o, name=f"out.{index}": stages.__setitem__(
+            name, (o[0] if isinstance(o, tuple) else o).reshape(len(tokens), -1).clone())))
     with torch.no_grad():
         result = model(torch.tensor([tokens]), output_attentions=True, use_cache=False)
     for hook in hooks:
         hook.remove()
-    for module, original in zip(modules, originals):
-        module.apply_rotary_pos_emb = original
+    code.apply_rotary_pos_emb, code.eager_attention_forward = originals
     for layer, rows in enumerate(result.attentions):
         stages[f"rows.{layer}"] = rows[0, :, -LAST:]
     stages["logits"] = result.logits[0, -LAST:]

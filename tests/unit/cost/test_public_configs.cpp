@@ -80,9 +80,19 @@ const Row kRows[]{
          "sliding_window":1024}})",
      34 * (block(2560, 8 * 256, 4 * 256, 10240) + 4 * 2560 + 2 * 256) + 2560 + 262208 * 2560ULL, 5, 29, 1024,
      2 * 4 * 256},
+    {"Command-R 35B: heads that share nothing, one norm without a bias",
+     R"({"model_type":"cohere","hidden_size":8192,"intermediate_size":22528,"num_hidden_layers":40,
+         "num_attention_heads":64,"num_key_value_heads":64,"vocab_size":256000,"use_qk_norm":false})",
+     40 * (block(8192, 8192, 8192, 22528) + 8192) + 8192 + 256000 * 8192ULL, 40, 0, 0, 2 * 8192},
+    {"Command-R+ 08-2024: norms of each head",
+     R"({"model_type":"cohere","hidden_size":12288,"intermediate_size":33792,"num_hidden_layers":64,
+         "num_attention_heads":96,"num_key_value_heads":8,"vocab_size":256000,"use_qk_norm":true})",
+     64 * (block(12288, 12288, 1024, 33792) + 12288 + 12288 + 1024) + 12288 + 256000 * 12288ULL, 64, 0, 0,
+     2 * 8 * 128},
     {"Command R7B: a block in parallel with one norm, every fourth layer full",
      R"({"model_type":"cohere2","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
          "num_attention_heads":32,"num_key_value_heads":8,"sliding_window":4096,"sliding_window_pattern":4,
+         "layer_switch":4,"order_of_interleaved_layers":"local_attn_first","use_parallel_block":true,
          "vocab_size":256000})",
      8'028'033'024, 8, 24, 4096, 2 * 8 * 128},
     {"OLMo 2 7B: norms of all queries and all keys",
@@ -320,7 +330,7 @@ TEST_CASE("public configurations of what is not priced are refused by name", "[c
     CHECK_THAT(refusal(json), Contains(std::string("model type \"") + word + "\"") && Contains("llama") &&
                                   Contains("in a copy of the file"));
   }
-  CHECK(std::size(kRows) + std::size(kMixed) + std::size(kRefused) == 48);
+  CHECK(std::size(kRows) + std::size(kMixed) + std::size(kRefused) == 50);
 }
 
 TEST_CASE("layer types of a listed family say which layers slide", "[cost][model]") {

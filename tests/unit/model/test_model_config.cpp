@@ -32,7 +32,7 @@ TEST_CASE("absent fields have the defaults of their class") {
   CHECK((mistral.norm_eps == 1e-6 && mistral.layer_window[0] == 4096));
   const ModelConfig phi3 = bare("phi3", "16");
   CHECK((phi3.n_kv_heads == 16 && phi3.head_dim == 4 && phi3.max_positions == 4096));
-  CHECK((phi3.norm_eps == 1e-5 && phi3.layer_window[0] == -1 && phi3.fused_projections));
+  CHECK((phi3.norm_eps == 1e-5 && phi3.layer_window[0] == -1 && phi3.fused_qkv));
   const ModelConfig qwen2 = bare("qwen2", "32");
   CHECK((qwen2.n_kv_heads == 32 && qwen2.head_dim == 2 && qwen2.max_positions == 32768));
   const ModelConfig qwen3 = bare("qwen3", "64");
@@ -80,7 +80,7 @@ TEST_CASE("each family's biases and norms") {
   const ModelConfig biased = parse(R"("attention_bias":true)", {}, "qwen3");
   CHECK((biased.qkv_bias && biased.output_bias && !biased.mlp_bias && biased.qk_norm));
   const ModelConfig phi3 = parse(R"("attention_bias":false,"mlp_bias":false)", {}, "phi3");
-  CHECK((!phi3.qkv_bias && !phi3.output_bias && !phi3.mlp_bias && !phi3.qk_norm && phi3.fused_projections));
+  CHECK((!phi3.qkv_bias && !phi3.output_bias && !phi3.mlp_bias && !phi3.qk_norm && phi3.fused_qkv));
   for (const char* field : {"attention_bias", "mlp_bias"})
     CHECK_THAT(problem(std::string("\"") + field + "\":true", {}, "phi3"), Contains(field));
 }
@@ -143,23 +143,99 @@ TEST_CASE("Gemma 3 rotates windows and full layers apart, as either version of t
     CHECK(model.layer_window == std::vector<std::int32_t>{512, 512, 512, 512, 512, -1});
     CHECK((model.rotates_apart(4) && !model.rotates_apart(5)));
     CHECK((model.rope.theta == 1e5 && model.rope.type == "linear" && model.rope.factor == 8));
-    CHECK((model.window_rope->theta == 5000 && model.window_rope->type == "default"));
-    CHECK((model.norms_from_one && model.gelu && model.norms_per_block == 4 && model.needs_processor()));
+    CHECK((model.other_rope->theta == 5000 && model.other_rope->type == "default"));
+    CHECK((model.norms_from_one && model.gelu && model.norms == kNormsAround && model.needs_processor()));
   }
   CHECK(older.attention_scale == 0);  // the usual one
   CHECK(newer.attention_scale == 1 / std::sqrt(32.0));
   const ModelConfig absent = parse(R"("num_hidden_layers":6)", {"num_hidden_layers"}, "gemma3_text");
-  CHECK((absent.rope.theta == 1e6 && absent.window_rope->theta == 1e4 && absent.layer_window[0] == 4096));
+  CHECK((absent.rope.theta == 1e6 && absent.other_rope->theta == 1e4 && absent.layer_window[0] == 4096));
   CHECK_THAT(problem(R"("final_logit_softcapping":30)", {}, "gemma3_text"), Contains("capped logits"));
   CHECK_THAT(problem(R"("attn_logit_softcapping":50)", {}, "gemma3_text"),
              Contains("attn_logit_softcapping"));
   CHECK_THAT(problem(R"("use_bidirectional_attention":true)", {}, "gemma3_text"), Contains("bidirectional"));
 }
 
+TEST_CASE("layers without rotation, and windows that rotate otherwise") {
+  const auto rotations = [](const ModelConfig& model) {
+    std::string out;
+    for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
+      const RopeConfig& rope = model.rope_of(layer);
+      out += rope.type == "none" ? '-' : rope.type == "default" ? 'd' : rope.type[0];
+    }
+    return out;
+  };
+  const auto four = [](const std::string& changes, const char* type) {
+    return parse("\"num_hidden_layers\":4" + (changes.empty() ? "" : "," + changes), {"num_hidden_layers"},
+                 type);
+  };
+  CHECK(rotations(four("", "llama")) == "dddd");
+  CHECK(rotations(four("", "smollm3")) == "ddd-");
+  CHECK(rotations(four(R"("no_rope_layer_interval":2)", "smollm3")) == "d-d-");
+  CHECK(rotations(four(R"("no_rope_layers":[0,1,1,0])", "smollm3")) == "-dd-");
+  CHECK(rotations(four("", "exaone4")) == "ddd-");
+  CHECK(rotations(four(R"("sliding_window":null)", "exaone4")) == "dddd");
+  CHECK(rotations(four("", "cohere2")) == "ddd-");
+  CHECK(rotations(four(R"("sliding_window":null)", "cohere2")) == "----");
+  // Layers that rotate alike have one rotation, and no rotation is one, too.
+  CHECK_FALSE(four(R"("no_rope_layers":[1,1,1,1])", "smollm3").other_rope);
+  const ModelConfig none = four(R"("no_rope_layers":[0,0,0,0])", "smollm3");
+  CHECK((!none.other_rope && rope_frequencies(none.rope, 100) == std::vector<float>(8)));
+  CHECK_THAT(problem(R"("no_rope_layers":[1,0])", {}, "smollm3"), Contains("lists 2 layers of 3"));
+  CHECK_THAT(problem(R"("no_rope_layers":[1,0,2])", {}, "smollm3"), Contains("no_rope_layers"));
+  CHECK_THAT(problem(R"("no_rope_layers":[1,0,1])"), Contains("no_rope_layers"));
+
+  // OLMo 3: as published, and as transformers 5 writes it.
+  const std::string yarn = R"("rope_type":"yarn","factor":8,"original_max_position_embeddings":64)";
+  const ModelConfig older = four(R"("rope_theta":3e5,"rope_scaling":{)" + yarn + "}", "olmo3");
+  const ModelConfig newer = four(R"("rope_parameters":{"full_attention":{"rope_theta":3e5,)" + yarn +
+                                     R"(},"sliding_attention":{"rope_type":"default","rope_theta":3e5}})",
+                                 "olmo3");
+  for (const ModelConfig& model : {older, newer}) {
+    CHECK(rotations(model) == "dddy");
+    CHECK((model.rope.theta == 3e5 && model.rope.factor == 8 && model.rope.attention_factor > 1));
+    CHECK((model.other_rope->theta == 3e5 && model.other_rope->attention_factor == 1));
+  }
+  CHECK_FALSE(four("", "olmo3").other_rope);  // both kinds of layers rotate by 500,000
+
+  // Bases of classes.
+  for (const auto& [type, theta] :
+       {std::pair{"cohere", 5e5}, {"cohere2", 1e4}, {"mixtral", 1e6}, {"olmo3", 5e5}, {"smollm3", 2e6}})
+    CHECK(four("", type).rope.theta == theta);
+}
+
+TEST_CASE("parts of a head that rotate, as pairs stand side by side") {
+  for (const char* type : {"glm", "glm4"}) {
+    CHECK(parse("", {}, type).rope.rotary_dim == 64);  // half of 128
+    CHECK(parse(R"("partial_rotary_factor":0.25)", {}, type).rope.rotary_dim == 32);
+    CHECK(parse("", {}, type).interleaved);
+  }
+  CHECK_THAT(problem(R"("partial_rotary_factor":0.5)", {}, "smollm3"), Contains("partial rotary"));
+}
+
+TEST_CASE("Command-R: scaled logits, norms that subtract the mean, halves beside each other") {
+  const ModelConfig plain = parse("", {}, "cohere");
+  CHECK((plain.parallel && plain.centred_norms && plain.interleaved && !plain.qk_norm));
+  CHECK((plain.logit_divisor == 16 && plain.norm_eps == 1e-5 && plain.norms_per_block() == 1));
+  const ModelConfig plus =
+      parse(R"("use_qk_norm":true,"logit_scale":0.5,"layer_norm_eps":1e-6)", {}, "cohere");
+  CHECK((plus.qk_norm && plus.wide_qk_norm && plus.logit_divisor == 2 && plus.norm_eps == 1e-6));
+  // Command-R7B as published says what its class does anyway.
+  const std::string published =
+      R"("layer_switch":3,"order_of_interleaved_layers":"local_attn_first","use_parallel_block":true,
+         "rotary_pct":1.0,"position_embedding_type":"rope_gptj","use_embedding_sharing":true)";
+  CHECK(parse(published, {}, "cohere2").layer_window == std::vector<std::int32_t>{4096, 4096, -1});
+  CHECK_THAT(problem(R"("use_parallel_block":false)", {}, "cohere2"), Contains("one behind the other"));
+  CHECK_THAT(problem(R"("order_of_interleaved_layers":"global_attn_first")", {}, "cohere2"),
+             Contains("only windows first"));
+}
+
 TEST_CASE("what kvsim does not compute is refused by name") {
-  CHECK_THAT(problem("", {}, "gemma2"),
-             Contains("\"gemma2\"") &&
-                 Contains("llama, mistral, mixtral, olmo2, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe"));
+  CHECK_THAT(
+      problem("", {}, "gemma2"),
+      Contains("\"gemma2\"") &&
+          Contains(
+              "llama, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, smollm3"));
   CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama?"));
   CHECK_THAT(problem("", {"model_type"}), Contains("missing \"model_type\""));
   CHECK_THAT(problem(R"("quantization_config":{"bits":4})"), Contains("quantised"));

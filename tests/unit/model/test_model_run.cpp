@@ -50,10 +50,11 @@ TEST_CASE("unrotating the keys gives them back") {
     const std::uint64_t tokens = golden.tokens().size(), dim = golden.config.head_dim;
     Run got = run(golden, tokens, 2);
     for (std::uint32_t layer = 0; layer < golden.config.n_layers; ++layer) {
-      const RopeConfig& rope =
-          golden.config.rotates_apart(layer) ? *golden.config.window_rope : golden.config.rope;
+      const RopeConfig& rope = golden.config.rope_of(layer);
       const std::vector<float> frequencies = rope_frequencies(rope, tokens);
-      const Rotary rotary{frequencies, RotaryLayout::half_split, rope.attention_factor};
+      const Rotary rotary{frequencies,
+                          golden.config.interleaved ? RotaryLayout::interleaved : RotaryLayout::half_split,
+                          rope.attention_factor};
       std::vector<float>& keys = got.recorder.k[layer];
       for (std::uint32_t head = 0; head < golden.config.n_kv_heads; ++head)
         unrotate(rotary, 0, dim, std::span(keys).subspan(head * tokens * dim, tokens * dim));
@@ -211,9 +212,9 @@ TEST_CASE("fused tensors are checked and read in place") {
              Contains("qkv_proj") && Contains("asks for [128, 32]"));
   CHECK_THAT(complaint(golden, [](ModelConfig& c) { c.intermediate_size = 47; }),
              Contains("gate_up_proj") && Contains("shape [96, 32]") && Contains("asks for [94, 32]"));
-  CHECK_THAT(complaint(golden, [](ModelConfig& c) { c.fused_projections = false; }),
+  CHECK_THAT(complaint(golden, [](ModelConfig& c) { c.fused_qkv = false; }),
              Contains("q_proj.weight") && Contains("missing"));
-  CHECK_THAT(complaint(GoldenCheckpoint("llama_tied"), [](ModelConfig& c) { c.fused_projections = true; }),
+  CHECK_THAT(complaint(GoldenCheckpoint("llama_tied"), [](ModelConfig& c) { c.fused_qkv = true; }),
              Contains("qkv_proj.weight") && Contains("missing"));
 }
 

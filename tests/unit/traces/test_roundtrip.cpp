@@ -15,6 +15,7 @@
 #include "traces/format/check.hpp"
 #include "traces/format/file_trace.hpp"
 #include "traces/format/reader.hpp"
+#include "traces/format/validate.hpp"
 #include "traces/format/writer.hpp"
 
 namespace kvsim::test::test_roundtrip {
@@ -474,6 +475,15 @@ TEST_CASE("rotations per layer are read back, of a file that older readers refus
   CHECK(read.layer_rotation == model.layer_rotation);
   CHECK(read.rotation_factor == model.rotation_factor);
   CHECK(std::ranges::count(attributes_of(scratch.file("a.h5"), "/"), "needs") == 1);
+
+  // Frequencies of 0 say that there is no rotation; a factor would then say nothing.
+  model.inv_freq = {1.0F, 0.01F, 0, 0};
+  CHECK_THROWS_WITH(trace::write_trace(scratch.file("b.h5"), trace::MemoryTrace(header)),
+                    Catch::Contains("rotation_factor[1]") && Catch::Contains("the rotation is none"));
+  model.rotation_factor = {1.25, 1};
+  trace::write_trace(scratch.file("b.h5"), trace::MemoryTrace(header));
+  const auto unrotated = trace::open_trace(scratch.file("b.h5"));
+  CHECK((!trace::rotates(unrotated->header().model, 0) && trace::rotates(unrotated->header().model, 1)));
 
   model.layer_rotation = {2, 0};
   CHECK_THROWS_WITH(trace::write_trace(scratch.file("b.h5"), trace::MemoryTrace(header)),

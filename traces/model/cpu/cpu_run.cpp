@@ -79,9 +79,8 @@ struct CpuRun::State {
         options(checked(config_in, options_in)),
         workers(options_in.threads),
         frequencies(rope_frequencies(config_in.rope, options_in.capacity)),
-        window_frequencies(config_in.window_rope
-                               ? rope_frequencies(*config_in.window_rope, options_in.capacity)
-                               : std::vector<float>()),
+        other_frequencies(config_in.other_rope ? rope_frequencies(*config_in.other_rope, options_in.capacity)
+                                               : std::vector<float>()),
         layer_bytes(layer_cache(config_in, options_in)),
         keys(cache_bytes(layer_bytes * config_in.n_layers)),
         values(cache_bytes(layer_bytes * config_in.n_layers)) {}
@@ -117,7 +116,7 @@ struct CpuRun::State {
   const Weights& weights;
   RunOptions options;
   Workers workers;
-  std::vector<float> frequencies, window_frequencies;
+  std::vector<float> frequencies, other_frequencies;
   std::uint64_t layer_bytes;                        // of one layer's keys
   CacheBytes keys, values;                          // [layers, kv_heads, capacity, head_dim] of options.elem
   std::uint64_t past = 0, n = 0;                    // tokens before and in the current pass
@@ -129,6 +128,7 @@ struct CpuRun::State {
 
   // Activations of the current pass. The residual stream is `hidden`; the others are scratch.
   std::vector<float> hidden, normed, projected, q, k, v, attended;
+  std::vector<float> entered;  // what a parallel layer's feed-forward reads
   FeedForwardSpace space;
 };
 
@@ -172,6 +172,7 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
   const LayerWeights& w = weights.layers[layer];
   const auto eps = static_cast<float>(config.norm_eps);
   enter_half(workers, config, w.attention_norm, hidden, n, normed);
+  if (config.parallel) entered = normed;
 
   projected.resize(n * (w.q.out + w.k.out + w.v.out));
   float *q_rows = projected.data(), *k_rows = q_rows + n * w.q.out, *v_rows = k_rows + n * w.k.out;
@@ -180,8 +181,12 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
     out.resize(n * transform.heads * transform.dim);
     split_heads(workers, transform, rows, n, out.data());
   };
-  split({config.n_heads, config.head_dim, w.q_norm, eps, &rope, options.elem}, q_rows, q);
-  split({config.n_kv_heads, config.head_dim, w.k_norm, eps, &rope, options.elem}, k_rows, k);
+  split({config.n_heads, config.head_dim, w.q_norm, eps, &rope, options.elem, config.interleaved,
+         config.centred_norms},
+        q_rows, q);
+  split({config.n_kv_heads, config.head_dim, w.k_norm, eps, &rope, options.elem, config.interleaved,
+         config.centred_norms},
+        k_rows, k);
   split({config.n_kv_heads, config.head_dim, {}, eps, nullptr, options.elem}, v_rows, v);
   store(k, keys, layer);
   store(v, values, layer);
@@ -228,7 +233,10 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
 }
 
 void CpuRun::State::layer_mlp(const LayerWeights& w) {
-  enter_half(workers, config, w.mlp_norm, hidden, n, normed);
+  if (config.parallel)
+    normed.swap(entered);
+  else
+    enter_half(workers, config, w.mlp_norm, hidden, n, normed);
   feed_forward(workers, config, w, false, n, normed, space);
   leave_half(workers, config, w.mlp_out_norm, normed, n, hidden);
 }
@@ -288,15 +296,15 @@ PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& ob
   const auto start = Clock::now();
   s.embed(tokens);
   const RopeTable rope = rope_table(s.frequencies, s.config.rope.attention_factor, s.past, s.n);
-  RopeTable of_windows;
-  if (s.config.window_rope)
-    of_windows = rope_table(s.window_frequencies, s.config.window_rope->attention_factor, s.past, s.n);
+  RopeTable other;
+  if (s.config.other_rope)
+    other = rope_table(s.other_frequencies, s.config.other_rope->attention_factor, s.past, s.n);
   for (std::uint32_t layer = 0; layer < s.config.n_layers; ++layer) {
     const auto layer_start = Clock::now();
     const auto observer_before = s.observer_time;
     std::future<void> showing;  // the observer's call with q, k and v; its destructor waits, also after an
                                 // exception
-    s.layer_attention(layer, s.config.rotates_apart(layer) ? of_windows : rope, observer, showing, timing);
+    s.layer_attention(layer, s.config.rotates_apart(layer) ? other : rope, observer, showing, timing);
     s.layer_mlp(s.weights.layers[layer]);
     s.settle(showing);
     timing.layer.push_back(
@@ -311,8 +319,8 @@ std::vector<float> CpuRun::logits(std::uint64_t rows) {
   State& s = *state_;
   const std::uint64_t width = s.config.hidden_size;
   std::vector<float> normed(rows * width), out(rows * s.config.vocab_size);
-  rms_norm(s.workers, s.hidden.data() + (s.n - rows) * width, rows, s.weights.norm,
-           static_cast<float>(s.config.norm_eps), normed.data());
+  apply_norm(s.workers, s.config, s.hidden.data() + (s.n - rows) * width, rows, s.weights.norm,
+             normed.data());
   apply_linear(s.workers, s.weights.head, normed.data(), rows, out.data());
   if (s.config.logit_divisor != 1)
     for (float& logit : out) logit /= s.config.logit_divisor;

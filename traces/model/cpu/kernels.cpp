@@ -22,6 +22,15 @@ void in_runs(Workers& workers, std::uint64_t n, std::uint64_t per_task,
   });
 }
 
+float mean(const float* x, std::size_t n) {
+  Wide sums{};
+  const std::size_t whole = n / kWide * kWide;
+  for (std::size_t i = 0; i < whole; i += kWide) sums += load(x + i);
+  float sum = sum_of(sums);
+  for (std::size_t i = whole; i < n; ++i) sum += x[i];
+  return sum / static_cast<float>(n);
+}
+
 float mean_square(const float* x, std::size_t n) {
   Wide sums{};
   const std::size_t whole = n / kWide * kWide;
@@ -40,11 +49,25 @@ void normalise(const float* x, std::span<const float> weight, float eps, float* 
   for (std::size_t i = 0; i < weight.size(); ++i) y[i] = weight[i] * (x[i] * inverse);
 }
 
+void normalise_centred(const float* x, std::span<const float> weight, float eps, float* y) {
+  const float centre = mean(x, weight.size());
+  for (std::size_t i = 0; i < weight.size(); ++i) y[i] = x[i] - centre;
+  normalise(y, weight, eps, y);
+}
+
 void rotate(float* x, const float* cosine, const float* sine, std::size_t pairs) {
   for (std::size_t i = 0; i < pairs; ++i) {
     const float low = x[i], high = x[i + pairs];
     x[i] = low * cosine[i] - high * sine[i];
     x[i + pairs] = high * cosine[i] + low * sine[i];
+  }
+}
+
+void rotate_interleaved(float* x, const float* cosine, const float* sine, std::size_t pairs) {
+  for (std::size_t i = 0; i < pairs; ++i) {
+    const float even = x[2 * i], odd = x[2 * i + 1];
+    x[2 * i] = even * cosine[i] - odd * sine[i];
+    x[2 * i + 1] = odd * cosine[i] + even * sine[i];
   }
 }
 
@@ -65,6 +88,14 @@ void rms_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const
   in_runs(workers, n, kTokensPerTask, [&](std::uint64_t first, std::uint64_t count) {
     for (std::uint64_t row = first; row < first + count; ++row)
       normalise(x + row * weight.size(), weight, eps, y + row * weight.size());
+  });
+}
+
+void layer_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight, float eps,
+                float* y) {
+  in_runs(workers, n, kTokensPerTask, [&](std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t row = first; row < first + count; ++row)
+      normalise_centred(x + row * weight.size(), weight, eps, y + row * weight.size());
   });
 }
 
@@ -105,6 +136,8 @@ void split_heads(Workers& workers, const HeadTransform& transform, const float* 
         float* to = y + (head * n + row) * dim;
         if (transform.norm.empty()) {
           std::copy_n(from, dim, to);
+        } else if (transform.centred) {
+          normalise_centred(from, transform.norm.subspan(wide ? head * dim : 0, dim), transform.eps, to);
         } else if (wide) {
           for (std::uint64_t i = 0; i < dim; ++i)
             to[i] = transform.norm[head * dim + i] * (from[i] * inverse);
@@ -113,7 +146,8 @@ void split_heads(Workers& workers, const HeadTransform& transform, const float* 
         }
         if (const RopeTable* rope = transform.rope; rope != nullptr) {
           const std::uint64_t at = row * rope->pairs;
-          rotate(to, rope->cosine.data() + at, rope->sine.data() + at, rope->pairs);
+          (transform.interleaved ? rotate_interleaved : rotate)(to, rope->cosine.data() + at,
+                                                                rope->sine.data() + at, rope->pairs);
         }
         round_to(transform.elem, to, dim);
       }

@@ -17,6 +17,10 @@ namespace kvsim::model::cpu {
 void rms_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight, float eps,
               float* y);
 
+/// The same of x less its mean: layer norm without a bias (Ba et al. 2016).
+void layer_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight, float eps,
+                float* y);
+
 /// gate [n] = silu(gate) * up, silu(x) = x / (1 + exp(-x)).
 void swiglu(Workers& workers, float* gate, const float* up, std::uint64_t n);
 
@@ -31,8 +35,10 @@ struct HeadTransform {
   std::uint32_t heads = 0, dim = 0;
   std::span<const float> norm;  ///< RMSNorm over each head, or with heads * dim weights over all; empty: none
   float eps = 0;
-  const RopeTable* rope = nullptr;  ///< half-split rotation; null: none
+  const RopeTable* rope = nullptr;  ///< null: none
   Elem elem = Elem::f32;            ///< rounding to this type
+  bool interleaved = false;         ///< components 2i and 2i + 1 rotate together, else i and i + pairs
+  bool centred = false;             ///< layer norm over each head, whichever weights there are
 };
 /// Transforms x [n, heads * dim] to y [heads, n, dim].
 void split_heads(Workers& workers, const HeadTransform& transform, const float* x, std::uint64_t n, float* y);

@@ -92,18 +92,24 @@ void apply_experts(Workers& workers, const ModelConfig& config, const ExpertWeig
 
 }  // namespace
 
+void apply_norm(Workers& workers, const ModelConfig& config, const float* x, std::uint64_t n,
+                std::span<const float> weight, float* y) {
+  (config.centred_norms ? layer_norm : rms_norm)(workers, x, n, weight, static_cast<float>(config.norm_eps),
+                                                 y);
+}
+
 void enter_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 const std::vector<float>& hidden, std::uint64_t n, std::vector<float>& x) {
   x.resize(hidden.size());
   if (norm.empty())
     std::copy(hidden.begin(), hidden.end(), x.begin());
   else
-    rms_norm(workers, hidden.data(), n, norm, static_cast<float>(config.norm_eps), x.data());
+    apply_norm(workers, config, hidden.data(), n, norm, x.data());
 }
 
 void leave_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 std::vector<float>& x, std::uint64_t n, std::vector<float>& hidden) {
-  if (!norm.empty()) rms_norm(workers, x.data(), n, norm, static_cast<float>(config.norm_eps), x.data());
+  if (!norm.empty()) apply_norm(workers, config, x.data(), n, norm, x.data());
   if (config.residual_scale != 1)
     for (float& one : x) one *= config.residual_scale;
   add_to(workers, hidden.data(), x.data(), hidden.size());

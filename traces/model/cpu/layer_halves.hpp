@@ -10,6 +10,10 @@
 
 namespace kvsim::model::cpu {
 
+/// y [n, width] = the norm that the family has, of x. May work in place.
+void apply_norm(Workers& workers, const ModelConfig& config, const float* x, std::uint64_t n,
+                std::span<const float> weight, float* y);
+
 /// x [n, hidden] = the residual stream, with a norm before the half if there is one.
 void enter_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 const std::vector<float>& hidden, std::uint64_t n, std::vector<float>& x);

@@ -29,17 +29,16 @@ StepBatch::StepBatch(const ModelConfig& config, const Weights& weights, Elem ele
       elem_(elem),
       workers_(workers),
       frequencies_(rope_frequencies(config.rope, positions)),
-      window_frequencies_(config.window_rope ? rope_frequencies(*config.window_rope, positions)
-                                             : std::vector<float>()) {}
+      other_frequencies_(config.other_rope ? rope_frequencies(*config.other_rope, positions)
+                                           : std::vector<float>()) {}
 
 void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const LayerOutput& output) {
   n_ = rows.size();
   const std::uint64_t width = config_.hidden_size;
   const auto eps = static_cast<float>(config_.norm_eps);
-  const RopeTable of_full = table_of(rows, frequencies_, config_.rope.attention_factor);
-  RopeTable of_windows;
-  if (config_.window_rope)
-    of_windows = table_of(rows, window_frequencies_, config_.window_rope->attention_factor);
+  const RopeTable most = table_of(rows, frequencies_, config_.rope.attention_factor);
+  RopeTable other;
+  if (config_.other_rope) other = table_of(rows, other_frequencies_, config_.other_rope->attention_factor);
   hidden_.resize(n_ * width);
   normed_.resize(n_ * width);
   std::vector<float> scratch;
@@ -50,23 +49,28 @@ void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const L
   }
   for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& w = weights_.layers[layer];
-    const RopeTable& rope = config_.rotates_apart(layer) ? of_windows : of_full;
+    const RopeTable& rope = config_.rotates_apart(layer) ? other : most;
     enter_half(workers_, config_, w.attention_norm, hidden_, n_, normed_);
+    if (config_.parallel) entered_ = normed_;
     const auto project = [&](const Linear& linear, const HeadTransform& transform, std::vector<float>& out) {
       projected_.resize(n_ * linear.out);
       out.resize(n_ * linear.out);
       apply_linear_alike(workers_, linear, normed_.data(), n_, projected_.data());
       split_heads(workers_, transform, projected_.data(), n_, out.data());
     };
-    project(w.q, {config_.n_heads, config_.head_dim, w.q_norm, eps, &rope, elem_}, q_);
-    project(w.k, {config_.n_kv_heads, config_.head_dim, w.k_norm, eps, &rope, elem_}, k_);
+    const bool pairs = config_.interleaved, centred = config_.centred_norms;
+    project(w.q, {config_.n_heads, config_.head_dim, w.q_norm, eps, &rope, elem_, pairs, centred}, q_);
+    project(w.k, {config_.n_kv_heads, config_.head_dim, w.k_norm, eps, &rope, elem_, pairs, centred}, k_);
     project(w.v, {config_.n_kv_heads, config_.head_dim, {}, eps, nullptr, elem_}, v_);
     attended_.resize(n_ * w.o.in);
     attend(layer, {q_, k_, v_, n_, config_.head_dim}, attended_);
     apply_linear_alike(workers_, w.o, attended_.data(), n_, normed_.data());
     leave_half(workers_, config_, w.attention_out_norm, normed_, n_, hidden_);
 
-    enter_half(workers_, config_, w.mlp_norm, hidden_, n_, normed_);
+    if (config_.parallel)
+      normed_.swap(entered_);
+    else
+      enter_half(workers_, config_, w.mlp_norm, hidden_, n_, normed_);
     feed_forward(workers_, config_, w, true, n_, normed_, space_);
     leave_half(workers_, config_, w.mlp_out_norm, normed_, n_, hidden_);
     if (output) output(layer, hidden_);
@@ -78,8 +82,7 @@ std::vector<float> StepBatch::logits(std::span<const std::size_t> rows) {
   std::vector<float> hidden(rows.size() * width), out(rows.size() * config_.vocab_size);
   for (std::size_t i = 0; i < rows.size(); ++i)
     std::copy_n(hidden_.data() + rows[i] * width, width, hidden.data() + i * width);
-  rms_norm(workers_, hidden.data(), rows.size(), weights_.norm, static_cast<float>(config_.norm_eps),
-           normed_.data());
+  apply_norm(workers_, config_, hidden.data(), rows.size(), weights_.norm, normed_.data());
   apply_linear_alike(workers_, weights_.head, normed_.data(), rows.size(), out.data());
   if (config_.logit_divisor != 1)
     for (float& logit : out) logit /= config_.logit_divisor;

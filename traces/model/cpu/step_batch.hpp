@@ -69,9 +69,9 @@ class StepBatch {
   const Weights& weights_;
   Elem elem_;
   Workers& workers_;
-  std::vector<float> frequencies_, window_frequencies_;
+  std::vector<float> frequencies_, other_frequencies_;
   std::size_t n_ = 0;  // rows of the latest batch
-  std::vector<float> hidden_, normed_, projected_, q_, k_, v_, attended_;
+  std::vector<float> hidden_, normed_, entered_, projected_, q_, k_, v_, attended_;
   FeedForwardSpace space_;
 };
 
