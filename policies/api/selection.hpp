@@ -32,6 +32,7 @@ struct Asking {
   std::optional<std::size_t> own_slot{};
   MatrixView queries{};  ///< [n_query_heads, head_dim], after RoPE
   double scale = 1;      ///< factor on q.k before the softmax
+  double cap = 0;        ///< of scale * q.k: attention takes cap * tanh(scale * q.k / cap); 0: as it is
 };
 
 /// What the queries of one step read.

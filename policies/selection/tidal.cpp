@@ -27,7 +27,7 @@ class TidalSelector final : public Selector {
 
   void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
     for (std::size_t head = 0; head < reads.heads(); ++head) {
-      exact_scores(asking.queries.row(head), asking.scale, tokens, head / group_, scores_);
+      exact_scores(asking, head, tokens, head / group_, scores_);
       highest_scores(scores_, rule_.read.of(tokens.slots()), reads.of(head));
     }
   }

@@ -11,7 +11,7 @@ class TopSelector final : public Selector {
 
   void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
     for (std::size_t head = 0; head < reads.heads(); ++head) {
-      exact_scores(asking.queries.row(head), asking.scale, tokens, head / group_, scores_);
+      exact_scores(asking, head, tokens, head / group_, scores_);
       highest_scores(scores_, read_.of(tokens.slots()), reads.of(head));
     }
   }

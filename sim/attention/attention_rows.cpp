@@ -22,6 +22,20 @@ Eigen::Map<const RowMajor, 0, Stride> map(MatrixView m) {
 
 }  // namespace
 
+void cap_logits(float* row, std::size_t n, double cap) {
+  if (cap == 0) return;
+  const auto most = static_cast<float>(cap);
+  std::size_t i = 0;
+  for (; i + kPacket <= n; i += kPacket) {
+    Eigen::Map<Packet> logits(row + i);
+    logits = (logits / most).tanh() * most;
+  }
+  Packet tail = Packet::Zero();
+  std::copy(row + i, row + n, tail.data());
+  tail = (tail / most).tanh() * most;
+  std::copy_n(tail.data(), n - i, row + i);
+}
+
 void softmax(float* row, std::size_t n) {
   Packet most = Packet::Constant(row[0]);
   std::size_t i = 0;
@@ -66,6 +80,7 @@ void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first
                                   ? end - static_cast<std::size_t>(shape.window)
                                   : 0;
     float* row = out + i * stride;
+    cap_logits(row + begin, end - begin, shape.cap);
     softmax(row + begin, end - begin);
     std::fill(row, row + begin, 0.0F);
     std::fill(row + end, row + n_keys, 0.0F);

@@ -31,14 +31,7 @@ void MeanAttention::finish_prompt(const policy::Prompt& prompt) {
   }
 }
 
-void require_softmax(const trace::Sequence& sequence) {
-  if (sequence.model().logit_softcap != 0)
-    input_error("records a model with logit soft-capping, whose attention cannot be computed yet",
-                sequence.source().name());
-}
-
 void require_attention(const trace::Sequence& sequence, std::size_t from) {
-  require_softmax(sequence);
   const std::string& name = sequence.source().name();
   if (trace::first_row(sequence) > from)
     usage_error("stores queries from position " + std::to_string(sequence.first_query()) +

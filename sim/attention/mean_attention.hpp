@@ -36,11 +36,7 @@ class MeanAttention final : public policy::PromptObserver {
   std::vector<double> values_;  ///< sums until finish_prompt()
 };
 
-/// Throws Error(input) unless attention is a plain softmax that can be recomputed.
-void require_softmax(const trace::Sequence& sequence);
-
-/// Throws Error(usage) unless the trace stores the queries of positions `from` and later, and Error(input)
-/// unless attention is a plain softmax that can be recomputed.
+/// Throws Error(usage) unless the trace stores the queries of positions `from` and later.
 void require_attention(const trace::Sequence& sequence, std::size_t from);
 
 }  // namespace kvsim::sim

@@ -19,8 +19,9 @@ void StoredAttention::attend(const policy::CacheRows& rows, std::size_t lane, st
   seen_.clear();
   const auto see = [&](std::size_t slot) {
     if (slot < slots && positions[slot] < sight.first) return;
-    logits_[slot] = slot < slots ? dot(scaled_.data(), keys.row(slot).data(), dim) + biases[slot]
-                                 : dot(scaled_.data(), sight.own_key.data(), dim);
+    logits_[slot] = dot(scaled_.data(), slot < slots ? keys.row(slot).data() : sight.own_key.data(), dim);
+    cap_logits(&logits_[slot], 1, sight.cap);
+    if (slot < slots) logits_[slot] += biases[slot];
     seen_.push_back(slot);
   };
   if (sight.read.empty())
@@ -30,8 +31,11 @@ void StoredAttention::attend(const policy::CacheRows& rows, std::size_t lane, st
   const bool rest = rows.has_rest(lane);
   seen_logits_.resize(seen_.size() + (rest ? 1 : 0));
   for (std::size_t j = 0; j < seen_.size(); ++j) seen_logits_[j] = logits_[seen_[j]];
-  if (rest)
-    seen_logits_.back() = dot(scaled_.data(), rows.rest_key(lane).data(), dim) + rows.rest_bias(lane);
+  if (rest) {
+    seen_logits_.back() = dot(scaled_.data(), rows.rest_key(lane).data(), dim);
+    cap_logits(&seen_logits_.back(), 1, sight.cap);
+    seen_logits_.back() += rows.rest_bias(lane);
+  }
   softmax(seen_logits_.data(), seen_logits_.size());
   std::ranges::fill(weights, 0.0F);
   std::fill_n(out, value_dim, 0.0F);

@@ -14,6 +14,7 @@ class StoredAttention {
   /// What a query sees.
   struct Sight {
     double scale = 1;            ///< factor on q.k
+    double cap = 0;              ///< of scale * q.k, as cap_logits() takes it
     policy::Position first = 0;  ///< earlier positions are beyond the layer's window
     /// A token that is attended beside the slots: the query's own, if it has been evicted. Empty: none.
     std::span<const float> own_key{}, own_value{};
@@ -23,10 +24,11 @@ class StoredAttention {
     std::size_t columns(std::size_t slots) const { return slots + (own_key.empty() ? 0 : 1); }
   };
 
-  /// Computes weights = softmax(scale * q.k + bias) of one query of a lane over the slots, and behind them
-  /// the token beside them, and `out` [value_dim], the sum of the values by these weights. Weights of slots
-  /// that the query does not see or read are 0. Where the lane has a row for the rest, that is attended, too,
-  /// with a weight of its own. The bits depend on the slots and their order alone. At least one slot is seen.
+  /// Computes weights = softmax(scale * q.k, capped, + bias) of one query of a lane over the slots, and
+  /// behind them the token beside them, and `out` [value_dim], the sum of the values by these weights.
+  /// Weights of slots that the query does not see or read are 0. Where the lane has a row for the rest, that
+  /// is attended, too, with a weight of its own. The bits depend on the slots and their order alone. At least
+  /// one slot is seen.
   void attend(const policy::CacheRows& rows, std::size_t lane, std::span<const float> query,
               const Sight& sight, std::span<float> weights, float* out);
   /// The logits of the latest call, as weights; not defined where they are 0.

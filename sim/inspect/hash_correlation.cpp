@@ -113,7 +113,7 @@ std::vector<HashCorrelation> hash_correlation(const trace::Sequence& sequence, c
     const auto layer = static_cast<std::uint32_t>(lane / model.n_kv_heads);
     const auto kv_head = static_cast<std::uint32_t>(lane % model.n_kv_heads);
     const std::uint64_t key = combine({study.seed, key_of("hash correlation"), layer, kv_head});
-    const AttentionShape shape{model.attn_scale, model.layer_window[layer]};
+    const AttentionShape shape{model.attn_scale, model.layer_window[layer], model.logit_softcap};
     const std::size_t seen = shape.window < 0 ? prompt : std::min<std::size_t>(prompt, shape.window);
     const std::size_t from = std::max(study.skip, prompt - seen);
     std::vector<float> keys(prompt * dim), query(dim);

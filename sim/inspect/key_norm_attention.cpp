@@ -9,7 +9,6 @@ namespace kvsim::sim {
 
 void for_key_norm_attention(const trace::Sequence& sequence, unsigned threads, Progress& progress,
                             const std::function<void(std::size_t lane, const KeyNormAttention&)>& look) {
-  require_softmax(sequence);
   const trace::Model& model = sequence.model();
   const std::size_t prompt = sequence.prompt_length();
   const RowRequirement seen =

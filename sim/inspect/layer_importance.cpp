@@ -24,8 +24,6 @@ void check(const trace::Sequence& sequence, std::size_t rows) {
                     " on; importance needs those of the last " + std::to_string(rows) + " of " +
                     std::to_string(sequence.prompt_length()) + " prompt positions",
                 name, "Capture again with --queries all or --queries window:W, W at least as many.");
-  if (sequence.model().logit_softcap != 0)
-    input_error("records a model with logit soft-capping, whose attention cannot be computed yet", name);
 }
 
 std::vector<double> importance(const trace::Sequence& sequence, LaneGroup lane, const ImportanceStudy& study,

@@ -97,8 +97,9 @@ void LoopRun::text_slots(std::uint32_t layer, std::size_t row, std::size_t lane,
 void LoopRun::attend_slots(const AtLayer& at, std::size_t row, std::size_t head, std::size_t n,
                            std::span<const SlotRow> slots) const {
   const std::size_t dim = config_.head_dim;
-  scratch().rows.attend(sequence_.model().attn_scale, at.tensors.queries(row, head, n), slots, dim,
-                        at.attended.data() + (row * config_.n_heads + head) * dim);
+  const trace::Model& model = sequence_.model();
+  scratch().rows.attend({model.attn_scale, -1, model.logit_softcap}, at.tensors.queries(row, head, n), slots,
+                        dim, at.attended.data() + (row * config_.n_heads + head) * dim);
 }
 
 void LoopRun::attend_lane(const AtLayer& at, std::size_t row, std::size_t lane,
@@ -242,7 +243,8 @@ void LoopRun::choose(std::uint32_t layer, const LoopUnit& unit, Cache& cache, st
   policy::Asking asking{.position = token.position,
                         .own_slot = cache.slot_of_own(),
                         .queries = token.queries,
-                        .scale = sequence_.model().attn_scale};
+                        .scale = sequence_.model().attn_scale,
+                        .cap = sequence_.model().logit_softcap};
   if (leader)
     asking.queries = {layers_[static_cast<std::size_t>(*leader)].queries.data() +
                           (row * config_.n_heads + unit.first_lane * group) * dim,

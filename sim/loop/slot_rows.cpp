@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "sim/attention/attention_rows.hpp"
 #include "traces/model/cpu/wide.hpp"
 
 namespace kvsim::sim {
@@ -62,8 +61,8 @@ void weighted_sum(std::span<const float> weights, std::span<const float* const> 
 
 }  // namespace
 
-void SlotRows::attend(double scale, MatrixView queries, std::span<const SlotRow> slots, std::size_t value_dim,
-                      float* out) {
+void SlotRows::attend(const AttentionShape& shape, MatrixView queries, std::span<const SlotRow> slots,
+                      std::size_t value_dim, float* out) {
   n_ = queries.rows;
   slots_ = slots.size();
   weights_.assign(n_ * slots_, 0.0F);
@@ -80,10 +79,11 @@ void SlotRows::attend(double scale, MatrixView queries, std::span<const SlotRow>
   row_.resize(seen_.size());
   for (std::size_t i = 0; i < n_; ++i) {
     const std::span<const float> query = queries.row(i);
-    for (std::size_t c = 0; c < queries.cols; ++c) scaled_[c] = query[c] * static_cast<float>(scale);
+    for (std::size_t c = 0; c < queries.cols; ++c) scaled_[c] = query[c] * static_cast<float>(shape.scale);
     for (std::size_t j = 0; j < keys_.size(); j += kWide)
       dots(scaled_.data(), std::span(keys_).subspan(j, std::min(kWide, keys_.size() - j)), queries.cols,
            row_.data() + j);
+    cap_logits(row_.data(), row_.size(), shape.cap);
     for (std::size_t j = 0; j < seen_.size(); ++j) row_[j] += slots[seen_[j]].bias;
     softmax(row_.data(), row_.size());
     for (std::size_t j = 0; j < seen_.size(); ++j) weights_[i * slots_ + seen_[j]] = row_[j];

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/attention/attention_rows.hpp"
 #include "sim/base/matrix_view.hpp"
 
 namespace kvsim::sim {
@@ -15,11 +16,11 @@ struct SlotRow {
 
 class SlotRows {
  public:
-  /// For each of the `queries` [n, key_dim] of one lane: the softmax of scale * q.k + bias over the slots,
-  /// and the sum of the values by it, into out + i * value_dim. The bits depend on the slots and their order
-  /// alone. At least one slot is seen.
-  void attend(double scale, MatrixView queries, std::span<const SlotRow> slots, std::size_t value_dim,
-              float* out);
+  /// For each of the `queries` [n, key_dim] of one lane: the softmax of scale * q.k, capped, + bias over the
+  /// slots, and the sum of the values by it, into out + i * value_dim. The bits depend on the slots and their
+  /// order alone. At least one slot is seen.
+  void attend(const AttentionShape& shape, MatrixView queries, std::span<const SlotRow> slots,
+              std::size_t value_dim, float* out);
   /// [n, slots] of the latest call: 0 where a slot is not seen.
   MatrixView weights() const { return {weights_.data(), n_, slots_, slots_}; }
 

@@ -218,9 +218,6 @@ void check_tables(const policy::Part& part, const policy::Tables& tables) {
 Plan outline(const trace::Sequence& sequence, const Request& request) {
   if (request.cells.empty()) usage_error("no cell to evaluate");
   const trace::Model& model = sequence.model();
-  if (model.logit_softcap != 0)
-    input_error("records a model with logit soft-capping, which replay does not compute yet",
-                sequence.source().name());
   if (const auto lacking = missing_queries(sequence)) throw Error(*lacking);
 
   Plan plan;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "sim/attention/attention_rows.hpp"
 #include "sim/base/dot.hpp"
 #include "sim/replay/replay.hpp"
 
@@ -59,6 +60,7 @@ float RecordedStep::logit(std::size_t g, std::size_t position) const {
   if (std::isnan(known)) {
     const MatrixView keys = tensors_->keys(lane_);
     known = dot(head.scaled.data(), keys.row(position).data(), keys.cols);
+    cap_logits(&known, 1, tensors_->sequence().model().logit_softcap);
   }
   return known;
 }

@@ -69,7 +69,8 @@ void SelectedUnits::select(const ReplayUnit& unit, Cache& cache, std::size_t pos
       .own_slot = cache.slot_of_own(),
       .queries = layer ? tensors.token_queries(unit.first_lane() * group, unit.n_lanes() * group, position)
                        : rows.queries(unit.first_lane(), unit.n_lanes(), position - rows.first()),
-      .scale = tensors_->sequence().model().attn_scale};
+      .scale = tensors_->sequence().model().attn_scale,
+      .cap = tensors_->sequence().model().logit_softcap};
   with_tokens(unit, cache, tensors,
               [&](const policy::StoredTokens& tokens) { cache.reads->select(asking, tokens); });
 }

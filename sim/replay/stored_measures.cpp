@@ -44,7 +44,7 @@ void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
   const std::size_t group = recorded.group(), position = recorded.position(),
                     value_dim = rows.shape().value_dim;
   const std::ptrdiff_t window = model.layer_window[tensors_->group().layer];
-  StoredAttention::Sight sight{.scale = model.attn_scale};
+  StoredAttention::Sight sight{.scale = model.attn_scale, .cap = model.logit_softcap};
   if (window >= 0)
     sight.first = static_cast<Position>(
         std::max<std::ptrdiff_t>(0, static_cast<std::ptrdiff_t>(position) + 1 - window));

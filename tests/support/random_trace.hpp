@@ -10,6 +10,7 @@ namespace kvsim::test {
 struct TraceShape {
   std::uint32_t layers = 2, kv_heads = 2, group = 2, head_dim = 8;
   std::uint64_t prompt = 24, decode = 9;
+  double softcap = 0;      ///< of logits
   double sharpness = 1.5;  ///< standard deviation of q and k components
   std::uint64_t seed = 1;
   std::vector<std::int32_t> layer_window = {};  ///< empty: full attention
@@ -29,6 +30,7 @@ inline trace::MemoryTrace random_trace(const TraceShape& shape) {
   model.hidden_size = model.n_q_heads * shape.head_dim;
   model.vocab_size = 100;
   model.attn_scale = 1.0 / std::sqrt(shape.head_dim);
+  model.logit_softcap = shape.softcap;
   model.layer_window = shape.layer_window;
   trace::Header header = trace::plain_header(model, shape.prompt, shape.decode);
   for (std::size_t i = 0; i < header.model.inv_freq.size(); ++i)

@@ -29,6 +29,12 @@ inline Rows read_all(const trace::Sequence& sequence, trace::Tensor tensor, std:
   return rows;
 }
 
+/// What the softmax takes of a query and a key.
+inline double logit(const trace::Model& model, const std::vector<double>& q, const std::vector<double>& k) {
+  const double x = model.attn_scale * std::inner_product(q.begin(), q.end(), k.begin(), 0.0);
+  return model.logit_softcap == 0 ? x : model.logit_softcap * std::tanh(x / model.logit_softcap);
+}
+
 /// Returns a[t][j] of one query head, the whole triangle.
 inline Rows attention(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t query_head) {
   const trace::Model& model = sequence.model();
@@ -41,7 +47,7 @@ inline Rows attention(const trace::Sequence& sequence, std::uint32_t layer, std:
     double sum = 0;
     for (std::size_t j = 0; j <= t; ++j) {
       if (window >= 0 && j + static_cast<std::size_t>(window) <= t) continue;
-      a[t][j] = std::exp(model.attn_scale * std::inner_product(q[t].begin(), q[t].end(), k[j].begin(), 0.0));
+      a[t][j] = std::exp(logit(model, q[t], k[j]));
       sum += a[t][j];
     }
     for (double& p : a[t]) p /= sum;

@@ -456,8 +456,13 @@ void read_factors(const JsonObject& config, const Family& family, ModelConfig& m
   if (family.logit_scale != 0)
     model.logit_divisor =
         static_cast<float>(1 / config.number_or("logit_scale", 1e-6, 1e6, family.logit_scale));
+  const auto cap = [&](const char* field, double absent) {
+    if (absent < 0 || (config.raw().contains(field) && !config.has(field))) return 0.0;
+    return config.number_or(field, 1e-3, 1e6, absent);
+  };
+  model.attention_cap = cap("attn_logit_softcapping", family.attention_cap);
+  model.logit_cap = cap("final_logit_softcapping", family.logit_cap);
   if (family.query_scalar != 0) {
-    refuse_if_present(config, "final_logit_softcapping", "capped logits are not supported");
     const double divisor = config.number_or("query_pre_attn_scalar", 1e-6, 1e6, family.query_scalar);
     if (divisor != model.head_dim) model.attention_scale = 1 / std::sqrt(divisor);
   }

@@ -41,6 +41,8 @@ struct ModelConfig : LayerParts {
   std::vector<bool> apart;                        ///< [n_layers] where there is other_rope: which ones
   float embedding_scale = 1, residual_scale = 1;  ///< factors on what is looked up, on what a half adds
   float logit_divisor = 1;
+  /// Scaled products x of queries and keys, and logits, become cap * tanh(x / cap); 0: they stay.
+  double attention_cap = 0, logit_cap = 0;
   double attention_scale = 0;  ///< factor on q.k; 0: 1/sqrt(head_dim)
   std::vector<std::int32_t>
       layer_window;  ///< [n_layers]; -1: full attention, else key j is seen by t iff t-W < j <= t
@@ -54,7 +56,7 @@ struct ModelConfig : LayerParts {
   bool needs_processor() const {
     return experts.count > 0 || norms != kNormsBefore || other_rope || wide_qk_norm || centred_norms ||
            gelu || interleaved || fused_gate_up != fused_qkv || embedding_scale != 1 || residual_scale != 1 ||
-           logit_divisor != 1 || attention_scale != 0;
+           logit_divisor != 1 || attention_scale != 0 || attention_cap != 0 || logit_cap != 0;
   }
 };
 

@@ -41,8 +41,10 @@ struct Family {
   bool multipliers = false;                    ///< whether the class knows the four of Granite
   double logit_scale = 0;                      ///< 0: there is no such field
   double query_scalar = 0;                     ///< query_pre_attn_scalar; 0: there is no such field
-  LayerParts parts{};                          ///< where no field says otherwise
-  Latent latent{};                             ///< of absent fields; rank 0: keys and values are cached
+  /// attn_logit_softcapping and final_logit_softcapping; 0: none, -1: there are no such fields.
+  double attention_cap = -1, logit_cap = -1;
+  LayerParts parts{};  ///< where no field says otherwise
+  Latent latent{};     ///< of absent fields; rank 0: keys and values are cached
   /// Of absent fields. count 0: there are none; used 0: that field is required; width 0: it is
   /// intermediate_size.
   Experts experts{};

@@ -73,6 +73,7 @@ trace::Model describe_model(const ModelConfig& config, const Weights& weights, c
   model.vocab_size = config.vocab_size;
   model.attn_scale = config.attention_scale != 0 ? config.attention_scale
                                                  : 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  model.logit_softcap = config.attention_cap;
   model.norm_eps = config.norm_eps;
   model.rope_theta = config.rope.theta;
   model.rope_type = config.rope.type;

@@ -51,13 +51,16 @@ void highest_scores(std::span<const float> scores, std::size_t count, std::vecto
   out.resize(count);
 }
 
-void exact_scores(std::span<const float> query, double scale, const StoredTokens& tokens, std::size_t lane,
+void exact_scores(const Asking& asking, std::size_t head, const StoredTokens& tokens, std::size_t lane,
                   std::vector<float>& scores) {
+  const std::span<const float> query = asking.queries.row(head);
+  const auto cap = static_cast<float>(asking.cap);
   scores.resize(tokens.slots());
-  for (std::size_t slot = 0; slot < tokens.slots(); ++slot)
-    scores[slot] =
-        static_cast<float>(scale) * dot(query.data(), tokens.key(lane, slot).data(), query.size()) +
-        tokens.bias(lane, slot);
+  for (std::size_t slot = 0; slot < tokens.slots(); ++slot) {
+    const float logit =
+        static_cast<float>(asking.scale) * dot(query.data(), tokens.key(lane, slot).data(), query.size());
+    scores[slot] = (cap == 0 ? logit : cap * std::tanh(logit / cap)) + tokens.bias(lane, slot);
+  }
 }
 
 }  // namespace kvsim::policy

@@ -86,7 +86,7 @@ ReadCount reads_by_head(const Params& params, const CostShape& shape, std::size_
 void highest_scores(std::span<const float> scores, std::size_t count, std::vector<std::size_t>& out);
 
 /// scores[slot] = scale * query . key of the lane + its bias: what exact attention takes the softmax of.
-void exact_scores(std::span<const float> query, double scale, const StoredTokens& tokens, std::size_t lane,
+void exact_scores(const Asking& asking, std::size_t head, const StoredTokens& tokens, std::size_t lane,
                   std::vector<float>& scores);
 
 }  // namespace kvsim::policy

@@ -25,10 +25,10 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (Cohere2Config, Cohere2ForCausalLM, CohereConfig, CohereForCausalLM, Exaone4Config, Exaone4ForCausalLM,
-                          Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM, Glm4Config, Glm4ForCausalLM, GlmConfig,
-                          GlmForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
-                          MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config,
-                          Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig,
+                          Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM, Glm4Config,
+                          Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM,
+                          MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
+                          Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig,
                           Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config,
                           SmolLM3ForCausalLM)
 
@@ -117,6 +117,9 @@ VARIANTS = {
                        dict(head_dim=None, tie_word_embeddings=True, use_qk_norm=True, logit_scale=0.3, attention_bias=True)),
     "cohere2_rotated_windows": (Cohere2Config, Cohere2ForCausalLM, torch.bfloat16,
                                 dict(head_dim=None, tie_word_embeddings=True, sliding_window=5, layer_types=MIXED)),
+    "gemma2_capped": (Gemma2Config, Gemma2ForCausalLM, torch.bfloat16,
+                      dict(tie_word_embeddings=True, sliding_window=5, query_pre_attn_scalar=24, attn_logit_softcapping=2.0,
+                           final_logit_softcapping=1.5)),
 }
 
 

@@ -78,7 +78,7 @@ const std::vector<std::string> kPolicies = {"h2o",           "snapkv(window=4)",
 }  // namespace
 
 TEST_CASE("the full cache, and any budget that evicts nothing, equals the reference in every bit") {
-  for (const char* variant : {"llama_rope_llama3", "qwen2_mixed_windows", "qwen3_qk_norm"}) {
+  for (const std::string& variant : model::golden_variants()) {
     Place place(variant);
     for (const trace::Cut& cut : kCuts) {
       const LoopOutcome outcome = place.run({"full", "h2o", "keydiff"}, {"100"}, cut);
@@ -377,7 +377,7 @@ TEST_CASE("attention over slots, worked by hand") {
   const SlotRow slots[] = {{&two, &values[0]}, {}, {&three, &values[1]}};
   SlotRows rows;
   float out = 0;
-  rows.attend(0.5, {&one, 1, 1, 1}, slots, 1, &out);
+  rows.attend({.scale = 0.5}, {&one, 1, 1, 1}, slots, 1, &out);
   CHECK(rows.weights().row(0)[0] == Approx(0.4));
   CHECK(rows.weights().row(0)[1] == 0);
   CHECK(rows.weights().row(0)[2] == Approx(0.6));

@@ -40,7 +40,7 @@ struct Slots {
 std::vector<float> attended(const Slots& slots, std::span<const SlotRow> some) {
   SlotRows attention;
   std::vector<float> out(kQueries * kValueDim);
-  attention.attend(kScale, slots.view(), some, kValueDim, out.data());
+  attention.attend({.scale = kScale}, slots.view(), some, kValueDim, out.data());
   return out;
 }
 

@@ -150,9 +150,7 @@ TEST_CASE("Gemma 3 rotates windows and full layers apart, as either version of t
   CHECK(newer.attention_scale == 1 / std::sqrt(32.0));
   const ModelConfig absent = parse(R"("num_hidden_layers":6)", {"num_hidden_layers"}, "gemma3_text");
   CHECK((absent.rope.theta == 1e6 && absent.other_rope->theta == 1e4 && absent.layer_window[0] == 4096));
-  CHECK_THAT(problem(R"("final_logit_softcapping":30)", {}, "gemma3_text"), Contains("capped logits"));
-  CHECK_THAT(problem(R"("attn_logit_softcapping":50)", {}, "gemma3_text"),
-             Contains("attn_logit_softcapping"));
+  CHECK((absent.attention_cap == 0 && absent.logit_cap == 0));
   CHECK_THAT(problem(R"("use_bidirectional_attention":true)", {}, "gemma3_text"), Contains("bidirectional"));
 }
 
@@ -230,10 +228,23 @@ TEST_CASE("Command-R: scaled logits, norms that subtract the mean, halves beside
              Contains("only windows first"));
 }
 
+TEST_CASE("logits are capped where the class knows the fields") {
+  const ModelConfig gemma2 = parse("", {}, "gemma2");
+  CHECK((gemma2.attention_cap == 50 && gemma2.logit_cap == 30 && gemma2.needs_processor()));
+  const ModelConfig none =
+      parse(R"("attn_logit_softcapping":null,"final_logit_softcapping":null)", {}, "gemma2");
+  CHECK((none.attention_cap == 0 && none.logit_cap == 0));
+  const std::string given = R"("attn_logit_softcapping":20,"final_logit_softcapping":10)";
+  for (const char* type : {"gemma2", "gemma3_text"})
+    CHECK((parse(given, {}, type).attention_cap == 20 && parse(given, {}, type).logit_cap == 10));
+  CHECK_THAT(problem(given, {}, "mistral"), Contains("attn_logit_softcapping"));
+  CHECK_THAT(problem(R"("attn_logit_softcapping":0)", {}, "gemma2"), Contains("attn_logit_softcapping"));
+}
+
 TEST_CASE("what kvsim does not compute is refused by name") {
   CHECK_THAT(
-      problem("", {}, "gemma2"),
-      Contains("\"gemma2\"") &&
+      problem("", {}, "opt"),
+      Contains("\"opt\"") &&
           Contains(
               "llama, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, smollm3"));
   CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama?"));

@@ -20,6 +20,26 @@ TEST_CASE("attention rows by hand") {
   CHECK(out[1] == Approx(0.75F));
 }
 
+TEST_CASE("capped logits") {
+  // Logits 0 and 2, which a cap of 1 makes tanh(2) = 0.9640.
+  const float q[] = {1, 0}, k[] = {0, 0, 2, 5};
+  float out[2];
+  sim::attention_rows({1.0, -1, 1.0}, {q, 1, 2, 2}, 1, sim::KeyPanels({k, 2, 2, 2}), out, 2);
+  CHECK(out[1] == Approx(1 / (1 + std::exp(-std::tanh(2.0)))));
+  // Whatever stands beside a logit, and wherever it lies, it is capped to the same bits.
+  std::vector<float> many(40);
+  for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i) - 20;
+  const std::vector<float> given = many;
+  sim::cap_logits(many.data() + 1, 39, 7);
+  for (std::size_t i = 1; i < many.size(); ++i) {
+    CHECK(many[i] == Approx(7 * std::tanh(static_cast<double>(given[i]) / 7)).epsilon(1e-6));
+    float one = given[i];
+    sim::cap_logits(&one, 1, 7);
+    CHECK(one == many[i]);
+  }
+  CHECK(many[0] == -20);
+}
+
 TEST_CASE("attention rows agree with the definition, block by block, with and without a sliding window") {
   for (const std::int32_t window : {-1, 1, 5, 1000}) {
     const trace::MemoryTrace trace =

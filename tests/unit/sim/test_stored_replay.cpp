@@ -168,10 +168,8 @@ SlowStored slow_lane(const trace::Sequence& sequence, const policy::Part& part, 
       for (const SlowToken& token : attended) {
         const auto at = static_cast<std::size_t>(token.position);
         if (unit.span > 0 && at + unit.span <= t) continue;
-        const double logit =
-            model.attn_scale * std::inner_product(q[g][t].begin(), q[g][t].end(), token.key.begin(), 0.0);
-        const double exact =
-            model.attn_scale * std::inner_product(q[g][t].begin(), q[g][t].end(), k[at].begin(), 0.0);
+        const double logit = test::logit(model, q[g][t], token.key),
+                     exact = test::logit(model, q[g][t], k[at]);
         out.logit_squares += (logit - exact) * (logit - exact);
         out.logits += 1;
         stored[g][at] = std::exp(logit);
@@ -286,6 +284,7 @@ TEST_CASE("replay over what is stored equals a slow one") {
   }
   SECTION("a sliding window, one query head per lane") {
     compare({.layers = 2, .kv_heads = 1, .group = 1, .prompt = 21, .decode = 30, .layer_window = {-1, 7}});
+    compare({.layers = 1, .prompt = 21, .decode = 12, .softcap = 1.5});
   }
   SECTION("without steps after the prompt, the last prompt token is asked again") {
     compare({.prompt = 27, .decode = 0});

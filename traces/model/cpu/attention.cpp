@@ -151,6 +151,15 @@ struct Visible {
   }
 };
 
+/// Caps `count` products, a multiple of kWide, as scores, and makes products of them again; -inf stays.
+void cap_products(const AttentionInput& input, float* products, std::size_t count) {
+  const float scale = 1.0F / std::sqrt(static_cast<float>(input.dim)) / input.cap;
+  for (std::size_t i = 0; i < count; i += kWide) {
+    const Wide product = load(products + i), capped = tanh_of(product * scale) / scale;
+    store(product > all_of(-std::numeric_limits<float>::infinity()) ? capped : product, products + i);
+  }
+}
+
 /// Writes the scores of `rows` keys, of which the first is key `first`, to p, -inf where a lane does not see
 /// the key, and updates the maximum `largest`.
 template <std::size_t vectors, std::size_t rows>
@@ -225,6 +234,15 @@ void attend_lanes(const AttentionInput& input, const Block& block, Scratch& scra
       score<vectors, at_once>(keys + i * input.dim, input.dim, queries, visible, first + i, p, largest);
     for (; i < count; ++i)
       score<vectors, 1>(keys + i * input.dim, input.dim, queries, visible, first + i, p, largest);
+  }
+  if (input.cap != 0) {
+    cap_products(input, p, block.keys * lanes);
+    for (Wide& most : largest) {
+      float products[kWide];
+      store(most, products);
+      cap_products(input, products, kWide);
+      most = load(products);
+    }
   }
   weigh<vectors>(p, block.keys, 1.0F / std::sqrt(static_cast<float>(input.dim)), largest, sums);
   for (std::size_t v = 0; v < vectors; ++v) store(all_of(1.0F) / sums[v], scratch.inverse + v * kWide);
@@ -348,6 +366,11 @@ class RowByStretch {
     for (std::size_t i = 0; i < queries; ++i) {
       float lanes[kWide];
       store(largest[i], lanes);
+      if (input_.cap != 0) {
+        cap_products(input_, lanes, kWide);
+        cap_products(input_, p_ + (lane + i) * step_ + stretch * kStretch,
+                     rounded_up(end - stretch * kStretch));
+      }
       largest_[stretch * block_.heads + lane + i] = *std::max_element(lanes, lanes + kWide);
     }
   }

@@ -211,7 +211,8 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
                              cache(keys, layer),
                              cache(values, layer),
                              options.capacity,
-                             options.elem};
+                             options.elem,
+                             static_cast<float>(config.attention_cap)};
   const std::uint64_t wanted = observer.first_attention_row();
   const std::uint64_t first_observed = wanted <= past ? 0 : std::min(n, wanted - past);
   if (first_observed < n) settle(showing);
@@ -322,8 +323,7 @@ std::vector<float> CpuRun::logits(std::uint64_t rows) {
   apply_norm(s.workers, s.config, s.hidden.data() + (s.n - rows) * width, rows, s.weights.norm,
              normed.data());
   apply_linear(s.workers, s.weights.head, normed.data(), rows, out.data());
-  if (s.config.logit_divisor != 1)
-    for (float& logit : out) logit /= s.config.logit_divisor;
+  finish_logits(s.config, out);
   return out;
 }
 

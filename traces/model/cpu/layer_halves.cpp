@@ -115,6 +115,14 @@ void leave_half(Workers& workers, const ModelConfig& config, std::span<const flo
   add_to(workers, hidden.data(), x.data(), hidden.size());
 }
 
+void finish_logits(const ModelConfig& config, std::span<float> logits) {
+  if (config.logit_divisor != 1)
+    for (float& logit : logits) logit /= config.logit_divisor;
+  const auto cap = static_cast<float>(config.logit_cap);
+  if (cap != 0)
+    for (float& logit : logits) logit = cap * std::tanh(logit / cap);
+}
+
 void feed_forward(Workers& workers, const ModelConfig& config, const LayerWeights& layer, bool alike,
                   std::uint64_t n, std::vector<float>& x, FeedForwardSpace& space) {
   if (layer.experts) return apply_experts(workers, config, *layer.experts, alike, n, x, space);

@@ -22,6 +22,9 @@ void enter_half(Workers& workers, const ModelConfig& config, std::span<const flo
 void leave_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 std::vector<float>& x, std::uint64_t n, std::vector<float>& hidden);
 
+/// What the family does to logits: divides them, caps them.
+void finish_logits(const ModelConfig& config, std::span<float> logits);
+
 /// Arrays of a feed-forward, which keep their memory between calls.
 struct FeedForwardSpace {
   std::vector<float> gate, up, rows, out, scores;

@@ -84,8 +84,7 @@ std::vector<float> StepBatch::logits(std::span<const std::size_t> rows) {
     std::copy_n(hidden_.data() + rows[i] * width, width, hidden.data() + i * width);
   apply_norm(workers_, config_, hidden.data(), rows.size(), weights_.norm, normed_.data());
   apply_linear_alike(workers_, weights_.head, normed_.data(), rows.size(), out.data());
-  if (config_.logit_divisor != 1)
-    for (float& logit : out) logit /= config_.logit_divisor;
+  finish_logits(config_, out);
   return out;
 }
 
