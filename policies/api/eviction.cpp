@@ -55,6 +55,7 @@ Step Step::of_lane(std::size_t lane, std::size_t group) const {
   if (!mass.empty()) out.mass = mass.subspan(lane * group, group);
   out.keys = rows(keys, lane, 1);
   out.values = rows(values, lane, 1);
+  out.queries = rows(queries, lane * group, group);
   return out;
 }
 

@@ -166,8 +166,9 @@ struct Step {
   MatrixView attention;
   /// [n_query_heads]: sum of that row; raw / mass is what the compressed cache computes.
   std::span<const double> mass;
-  MatrixView keys;    ///< [n_lanes, head_dim]: the token's own keys
-  MatrixView values;  ///< [n_lanes, value_dim]: the token's own values
+  MatrixView keys;     ///< [n_lanes, head_dim]: the token's own keys
+  MatrixView values;   ///< [n_lanes, value_dim]: the token's own values
+  MatrixView queries;  ///< [n_query_heads, head_dim], with Needs::queries
 
   /// Returns the step as lane `lane` of a unit of several lanes sees it, with `group` query heads per lane.
   Step of_lane(std::size_t lane, std::size_t group) const;

@@ -14,6 +14,7 @@ Needs merged(const Needs& a, const Needs& b) {
   out.keys = a.keys || b.keys;
   out.values = a.values || b.values;
   out.queries = a.queries || b.queries;
+  out.positions = a.positions || b.positions;
   out.classes = a.classes || b.classes;
   out.output_weights = a.output_weights || b.output_weights;
   return out;

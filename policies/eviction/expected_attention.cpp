@@ -91,7 +91,7 @@ PolicySpec spec() {
                             "expected attention is multiplied by the norm of the value"),
                  real_param("epsilon", "0", {0, 1}, "added to expected attention before that"),
                  sinks_param(4), granularity_param(), ranked_tie_param()},
-      .needs = {.keys = true, .values = true, .queries = true},
+      .needs = {.keys = true, .values = true, .queries = true, .positions = true},
       .cost = cost_of,
       .rule = EvictionRule{.scored = true, .make = made<ExpectedAttention>}};
 }

@@ -104,6 +104,7 @@ class HeadDecoders {
         step, heads_.size(), group_, per_query_head_,
         [](Step& one, std::size_t g) {
           one.attention = only_row(one.attention, g);
+          one.queries = only_row(one.queries, g);
           if (!one.mass.empty()) one.mass = one.mass.subspan(g, 1);
         },
         [&](std::size_t head, const Step& one) { look(*heads_[head], one); });

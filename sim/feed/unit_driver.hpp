@@ -155,6 +155,7 @@ class UnitDriver {
     step.own_slot = cache.own_slot;
     step.keys = token.keys;
     step.values = token.values;
+    step.queries = token.queries;
     return step;
   }
   void check_kept(const std::vector<policy::Position>& keep, std::size_t most) const;

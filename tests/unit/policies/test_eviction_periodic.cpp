@@ -1,0 +1,205 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <numeric>
+
+#include "policies/api/composition.hpp"
+#include "policies/builtin.hpp"
+#include "sim/base/error.hpp"
+#include "tests/unit/policies/slow_reference.hpp"
+
+namespace kvsim::policy::test::test_eviction_periodic {
+
+using Positions = std::vector<Position>;
+
+namespace {
+
+double product(const std::vector<float>& a, std::size_t i, const std::vector<float>& b, std::size_t j) {
+  double sum = 0;
+  for (std::size_t c = 0; c < 3; ++c)
+    sum += static_cast<double>(a[i * 3 + c]) * static_cast<double>(b[j * 3 + c]);
+  return sum;
+}
+
+/// Keys and queries all around the origin, and the attention that follows from them.
+Run attending_run(const Shape& shape, std::uint64_t seed) {
+  Run run = random_run(shape, seed);
+  for (auto* tensor : {&run.keys, &run.queries})
+    for (std::vector<float>& rows : *tensor)
+      for (float& x : rows) x = 6 * x - 3;
+  for (int head = 0; head < run.unit.n_query_heads(); ++head) {
+    const auto& queries = run.queries[static_cast<std::size_t>(head)];
+    const auto& keys = run.keys[static_cast<std::size_t>(head / run.unit.group)];
+    for (std::size_t i = 0; i < run.length(); ++i) {
+      double sum = 0;
+      for (std::size_t j = 0; j <= i; ++j) sum += std::exp(kScale * product(queries, i, keys, j));
+      for (std::size_t j = 0; j <= i; ++j)
+        run.p(head, i, j) = static_cast<float>(std::exp(kScale * product(queries, i, keys, j)) / sum);
+    }
+  }
+  return run;
+}
+
+/// The prompt is cut to the budget, later a full cache to budget - interval, both by `score` of what is held.
+template <class Score>
+Fed slow(const Run& run, std::size_t budget, std::size_t interval, std::size_t window, bool keeps_prompt,
+         Score score) {
+  return feed_cutting(
+      [&](const Attended& /*attended*/, std::set<Position>& held, std::size_t size, Position /*newest*/) {
+        const std::size_t target = size == budget ? budget : budget - interval;
+        const Positions at(held.begin(), held.end());
+        const std::vector<double> scores = score(at);
+        std::vector<std::size_t> order(at.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        const auto place = [&](std::size_t i) {
+          const bool newest = i + window >= at.size();
+          const bool pinned = keeps_prompt && size != budget && at[i] < static_cast<Position>(run.prompt);
+          return newest ? 2 : pinned ? 1 : 0;
+        };
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+          if (place(a) != place(b)) return place(a) > place(b);
+          return scores[a] != scores[b] ? scores[a] > scores[b] : a > b;
+        });
+        held.clear();
+        for (std::size_t i = 0; i < target; ++i) held.insert(at[order[i]]);
+      },
+      run, budget);
+}
+
+/// SnapKV's score without pooling, of one lane: attention of the last rows among `at`.
+std::vector<double> attended(const Run& run, const Positions& at, std::size_t window) {
+  std::vector<double> out(at.size());
+  for (int head = 0; head < run.unit.group; ++head)
+    for (std::size_t i = at.size() - window; i < at.size(); ++i) {
+      double sum = 0;
+      const auto weight = [&](std::size_t j) {
+        return std::exp(kScale * product(run.queries[static_cast<std::size_t>(head)],
+                                         static_cast<std::size_t>(at[i]), run.keys[0],
+                                         static_cast<std::size_t>(at[j])));
+      };
+      for (std::size_t j = 0; j <= i; ++j) sum += weight(j);
+      for (std::size_t j = 0; j <= i; ++j) out[j] += weight(j) / sum;
+    }
+  return out;
+}
+
+/// R-KV's score of one lane without pooling, from whole matrices.
+std::vector<double> unlike(const Run& run, const Positions& at, std::size_t window, double lambda) {
+  const std::size_t n = at.size(), older = n - window;
+  const auto place = [&](std::size_t i) { return static_cast<std::size_t>(at[i]); };
+  std::vector<double> out(n), like(n);
+  for (std::size_t i = older; i < n; ++i) {
+    std::vector<double> logits(older, -1e300);
+    for (int head = 0; head < run.unit.group; ++head)
+      for (std::size_t j = 0; j < older; ++j)
+        logits[j] = std::max(logits[j], kScale * product(run.queries[static_cast<std::size_t>(head)],
+                                                         place(i), run.keys[0], place(j)));
+    double sum = 0;
+    for (const double x : logits) sum += std::exp(x);
+    for (std::size_t j = 0; j < older; ++j)
+      out[j] += lambda * std::exp(logits[j]) / sum / static_cast<double>(window);
+  }
+  std::vector<std::vector<double>> cosines(n, std::vector<double>(n));
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < n; ++j)
+      if (i != j)
+        cosines[i][j] = product(run.keys[0], place(i), run.keys[0], place(j)) /
+                        std::sqrt(product(run.keys[0], place(i), run.keys[0], place(i)) *
+                                  product(run.keys[0], place(j), run.keys[0], place(j)));
+    std::size_t newest = n - 1;
+    while (newest > 0 && cosines[i][newest] <= 0.5) --newest;
+    cosines[i][newest] = 0;
+  }
+  double sum = 0;
+  for (std::size_t j = 0; j < n; ++j) {
+    for (std::size_t i = 0; i < n; ++i) like[j] += cosines[i][j] / static_cast<double>(n);
+    sum += std::exp(like[j]);
+  }
+  for (std::size_t j = 0; j < older; ++j) out[j] -= (1 - lambda) * std::exp(like[j]) / sum;
+  return out;
+}
+
+/// Keys along one axis, of these lengths.
+Run of_lengths(std::size_t prompt, const std::vector<float>& lengths) {
+  Run run = blank_run({.prompt = prompt, .decode = lengths.size() - prompt, .n_lanes = 1, .group = 1});
+  for (std::size_t i = 0; i < lengths.size(); ++i) run.keys[0][i * 3] = lengths[i];
+  return run;
+}
+
+const std::string kShortest = "base=l2_norm(sinks=0,window=0)";
+
+}  // namespace
+
+TEST_CASE("a full cache is cut by an interval and grows again, by hand") {
+  // Keys of small norm stay: 1 and 3 of the prompt; then 4 and 5 join; of 1, 3, 4, 5 the shortest are 1
+  // and 3.
+  const Run run = of_lengths(4, {5, 1, 4, 2, 3, 6, 1});
+  const Fed fed = feed("periodic(" + kShortest + ",interval=2)", run, 4);
+  CHECK(fed.kept == Positions{0, 1, 2, 3});
+  CHECK(fed.held == std::vector<Positions>{{1, 3, 4}, {1, 3, 4, 5}, {1, 3, 6}});
+}
+
+TEST_CASE("the prompt's tokens leave after all of the answer's, by hand") {
+  const Run run = of_lengths(3, {5, 9, 8, 3, 2, 1, 4, 7});
+  const Fed fed = feed("periodic(" + kShortest + ",interval=2,prompt=kept)", run, 5);
+  CHECK(fed.held ==
+        std::vector<Positions>{{0, 1, 2, 3}, {0, 1, 2, 3, 4}, {0, 1, 2, 5}, {0, 1, 2, 5, 6}, {0, 1, 2, 7}});
+}
+
+TEST_CASE("the newest of keys that are alike counts as unlike, by hand") {
+  // Keys 0, 1 and 2 are one, the window is another. Row 0 spares 2, row 1 spares 2, row 2 spares 1: the
+  // columns hold 2, 1 and 0.
+  Run run = blank_run({.prompt = 4, .decode = 0, .n_lanes = 1, .group = 1});
+  for (std::size_t i = 0; i < 3; ++i) run.keys[0][i * 3] = 1;
+  run.keys[0][3 * 3 + 1] = 1;
+  CHECK(feed("redundancy(window=1,lambda=0)", run, 3).kept == Positions{1, 2, 3});
+  CHECK(feed("redundancy(window=1,lambda=0)", run, 2).kept == Positions{2, 3});
+}
+
+TEST_CASE("periodic cuts as its definition does") {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const Run run = attending_run({.prompt = 14, .decode = 30, .n_lanes = 1, .group = 2}, seed);
+    const std::size_t budget = 8 + seed % 7, interval = 1 + seed % 4;
+    const std::string when = ",interval=" + std::to_string(interval);
+    for (const bool kept : {false, true}) {
+      const std::string rule = when + (kept ? ",prompt=kept)" : ")");
+      CHECK(feed("periodic(base=snapkv(window=3,pool=none)" + rule, run, budget).held ==
+            slow(run, budget, interval, 3, kept, [&](const Positions& at) {
+              return attended(run, at, 3);
+            }).held);
+      CHECK(feed("periodic(base=redundancy(window=2,pool=none,lambda=0.6)" + rule, run, budget).held ==
+            slow(run, budget, interval, 2, kept, [&](const Positions& at) {
+              return unlike(run, at, 2, 0.6);
+            }).held);
+    }
+  }
+}
+
+TEST_CASE("an answer that fits is never cut, and the prompt is cut as by the base") {
+  const Run run = attending_run({.prompt = 14, .decode = 6, .n_lanes = 2, .group = 2}, 3);
+  for (const std::string base : {"snapkv(window=2)", "keydiff", "tova", "lagkv(sinks=1,lag=2)", "random"}) {
+    CHECK(feed("periodic(base=" + base + ",interval=4)", run, 20).held.back().size() == 20);
+    CHECK(feed("periodic(base=" + base + ",interval=4)", run, 9).kept == feed(base, run, 9).kept);
+  }
+}
+
+TEST_CASE("a random base draws anew at every cut, and again alike for a seed") {
+  const Run run = blank_run({.prompt = 4, .decode = 60, .n_lanes = 1, .group = 1});
+  const std::string policy = "periodic(base=random,interval=4)";
+  CHECK(feed(policy, run, 16).held == feed(policy, run, 16).held);
+  // Were draws those of the place in the cache, the oldest that stayed once would stay for good.
+  const Fed fed = feed(policy, run, 16);
+  CHECK(fed.held.back().front() > 16);
+}
+
+TEST_CASE("systems that are looked for and are not here say why") {
+  for (const std::string name : {"cacheblend", "kvzip", "locret", "g_kv", "MagicDec", "block-attention"})
+    CHECK_THROWS_WITH(parse_composition(name, builtin()), Catch::Contains("is not here: "));
+}
+
+TEST_CASE("bases that need more than what is held are refused by name") {
+  for (const std::string base : {"h2o", "expected_attention", "critical_kv", "fastgen", "hashevict"})
+    CHECK_THROWS_AS(parse_composition("periodic(base=" + base + ")", builtin()), Error);
+}
+
+}  // namespace kvsim::policy::test::test_eviction_periodic
