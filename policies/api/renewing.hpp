@@ -11,7 +11,7 @@ namespace kvsim::policy {
 class Renewing {
  public:
   virtual ~Renewing() = default;
-  /// `step`: the slots, and the token's slot with its new key and value; no attention.
+  /// `step`: the slots, the token's slot with its new key and value, and its query; no attention.
   virtual void renew(const Step& step) = 0;
 };
 

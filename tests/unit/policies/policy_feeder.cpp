@@ -206,9 +206,10 @@ Fed feed(const Composition& composition, const Run& run, std::size_t budget, con
   for (std::size_t position = 0; streams && position < run.prompt; ++position) arrive(driver, run, position);
   if (feeding.again) {
     const OwnRows keys(feeding.again->keys, run.prompt - 1, kHeadDim),
-        values(feeding.again->values, run.prompt - 1, kValueDim);
+        values(feeding.again->values, run.prompt - 1, kValueDim),
+        queries(run.queries, run.prompt - 1, kHeadDim);
     driver.ask_again(driver.caches().front(),
-                     {static_cast<Position>(run.prompt - 1), keys.view(), values.view(), {}, 0});
+                     {static_cast<Position>(run.prompt - 1), keys.view(), values.view(), queries.view(), 0});
   }
   Fed out;
   out.kept = sorted(cache.residents.slots());

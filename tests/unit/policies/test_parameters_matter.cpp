@@ -28,7 +28,7 @@ std::vector<std::string> other_values(Kind kind, const ParamSpec& param) {
     case ParamType::pool:
       return {"none", "avg:7", "avg:7:nopad", "max:3"};
     case ParamType::policy:
-      return {param.fallback == "h2o" ? "tova" : "h2o", "l2_norm"};
+      return {"tova", "l2_norm"};
     case ParamType::share:
       return {"0.3", "0.7"};
     case ParamType::amount:
