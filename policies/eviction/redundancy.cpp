@@ -70,7 +70,7 @@ class Redundancy final : public ScoredEviction {
     const auto n = static_cast<Eigen::Index>(keys.rows), dim = static_cast<Eigen::Index>(keys.cols);
     Matrix units = Eigen::Map<const Matrix, 0, Eigen::OuterStride<>>(
         keys.data, n, dim, Eigen::OuterStride<>(static_cast<Eigen::Index>(keys.stride)));
-    units.rowwise().normalize();  // a key of length 0 stays
+    for (Eigen::Index i = 0; i < n; ++i) units.row(i).normalize();  // a key of length 0 stays
     std::vector<double> out(keys.rows);
     for (Eigen::Index first = 0; first < n; first += kRows) {
       Matrix cosines = units.middleRows(first, std::min(kRows, n - first)) * units.transpose();
