@@ -31,9 +31,8 @@ std::uint64_t shared_bytes(const ServedModel& served) {
 SequenceSizes sizes_of(const ServedModel& served, std::uint64_t block) {
   cost::Serving serving = served.serving;
   serving.layout.page = block;
-  return [model = served.model, serving](std::uint64_t kept, std::uint64_t appended) {
-    const cost::SequenceBytes bytes = cost::sequence_bytes(model, serving, {kept, appended});
-    return SequenceSize{bytes.stored, bytes.all()};
+  return [model = served.model, serving](const cost::LaneTokens& tokens) {
+    return cost::sequence_bytes(model, serving, tokens);
   };
 }
 

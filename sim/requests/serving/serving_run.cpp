@@ -215,10 +215,6 @@ class Fleet {
 
 }  // namespace
 
-const char* over_long_name(OverLong over_long) {
-  return kOverLongNames[static_cast<std::size_t>(over_long)];
-}
-
 OverLong parse_over_long(std::string_view name) {
   for (std::size_t i = 0; i < std::size(kOverLongNames); ++i)
     if (name == kOverLongNames[i]) return static_cast<OverLong>(i);

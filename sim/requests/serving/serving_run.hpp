@@ -15,7 +15,6 @@ enum class OverLong {
   skip,    ///< it is served to nobody and stands in no number; what waits for it comes its pause later
   cut,     ///< its answer ends where the memory does, or with one token, and then its prompt
 };
-const char* over_long_name(OverLong over_long);
 /// Throws Error(usage) with the names.
 OverLong parse_over_long(std::string_view name);
 

@@ -36,6 +36,9 @@ class SlowEngine {
   /// of a sequence.
   std::vector<std::uint64_t> windows{};
   std::uint64_t layer_token = 0, states = 0;
+  /// Where a layer's bytes are not its tokens': of tokens that were stored as a prompt, and of those behind
+  /// them.
+  std::function<std::uint64_t(std::uint64_t kept, std::uint64_t appended)> layer_bytes{};
 
   std::map<std::uint32_t, Outcome> run() {
     std::map<std::pair<double, std::uint32_t>, bool> arrivals;
@@ -67,6 +70,7 @@ class SlowEngine {
     std::uint32_t request = 0;
     std::uint64_t computed = 0;
     std::uint64_t room = 0;      ///< tokens of its own and shared blocks
+    std::uint64_t kept = 0;      ///< that were known when it was admitted
     std::vector<Path> shared{};  ///< leading blocks
     bool swapped = false;
     std::uint64_t part = 0;
@@ -143,10 +147,17 @@ class SlowEngine {
   }
 
   /// Bytes of the blocks of a sequence, token by token and layer by layer.
-  std::uint64_t bytes(std::uint64_t tokens) const {
+  std::uint64_t bytes(std::uint64_t tokens, std::uint64_t kept) const {
     if (tokens == 0) return 0;
     std::uint64_t sum = states;
     for (const std::uint64_t window : windows) {
+      if (layer_bytes) {
+        // The rest of a block has room for its tokens, which take less where they fill a group.
+        std::uint64_t slots = tokens;
+        while (slots % block_ != 0) ++slots;
+        sum += std::max(layer_bytes(kept, tokens - kept), layer_bytes(kept, slots - kept));
+        continue;
+      }
       std::uint64_t held = 0;
       for (std::uint64_t token = 0; token < tokens; ++token)
         if (window == 0 || token + window >= tokens) ++held;
@@ -155,11 +166,11 @@ class SlowEngine {
     }
     return sum;
   }
-  /// Whether there is room for `tokens` tokens of a sequence that has `room` of them.
-  bool fits(std::uint64_t tokens, std::uint64_t room) const {
-    std::uint64_t all = bytes(tokens);
-    for (const Running& r : running_) all += bytes(r.room);
-    return all - bytes(room) <= settings_.memory.capacity;
+  /// Whether there is room for `tokens` tokens of a sequence that has `room` of them, `kept` as a prompt.
+  bool fits(std::uint64_t tokens, std::uint64_t room, std::uint64_t kept) const {
+    std::uint64_t all = bytes(tokens, kept);
+    for (const Running& r : running_) all += bytes(r.room, r.kept);
+    return all - bytes(room, kept) <= settings_.memory.capacity;
   }
 
   void preempt() {
@@ -212,7 +223,8 @@ class SlowEngine {
       }
     }
     const std::uint64_t needed = up(known(r), block_);
-    if (windows.empty() ? !make_free(needed - found.size(), found) : !fits(known(r), 0)) return false;
+    if (windows.empty() ? !make_free(needed - found.size(), found) : !fits(known(r), 0, known(r)))
+      return false;
     if (r.swapped) {
       copy(r);
       r.swapped = false;
@@ -221,6 +233,7 @@ class SlowEngine {
     }
     r.shared = found;
     r.room = windows.empty() ? needed * block_ : known(r);
+    r.kept = known(r);
     if (out_[r.request].computed == 0) {
       out_[r.request].started = now;
       out_[r.request].hits = r.computed;
@@ -253,7 +266,7 @@ class SlowEngine {
       while (i < running_.size()) {
         const std::uint64_t needed = up(known(running_[i]), block_), has = running_[i].room / block_;
         if (!windows.empty()) {
-          if (fits(known(running_[i]), running_[i].room)) {
+          if (fits(known(running_[i]), running_[i].room, running_[i].kept)) {
             running_[i].room = known(running_[i]);
             break;
           }

@@ -233,8 +233,8 @@ TEST_CASE("An engine's memory is in bytes where tokens differ", "[serving]") {
   CHECK(engine.memory.capacity == 1000);
   CHECK(engine.window == 9);
   // 23 tokens are six blocks of two layers and three blocks of three.
-  CHECK(engine.memory.sizes(23, 0).used == 4 * (2 * 23 + 3 * 9));
-  CHECK(engine.memory.sizes(20, 3).reserved == 4 * (2 * 24 + 3 * 12));
+  CHECK(engine.memory.sizes({.kept = 23}).stored == 4 * (2 * 23 + 3 * 9));
+  CHECK(engine.memory.sizes({20, 3}).all() == 4 * (2 * 24 + 3 * 12));
   // 1000 - 3 * 12 * 4 bytes are 107 tokens of two layers, 26 blocks.
   CHECK(longest_in_bytes(engine.memory) == 104);
   // In the static way each takes the model's context, which the memory does not hold.

@@ -318,6 +318,62 @@ TEST_CASE("With windows and states, too", "[serving]") {
   CHECK(seen.preemptions > 300);
 }
 
+TEST_CASE("With representations, whose bytes rise and fall, too", "[serving]") {
+  const char* text = GENERATE("fp8", "q4_0", "scalar(bits=4,group=8)", "kivi(bits=2,group=4,residual=8)");
+  CAPTURE(text);
+  Seen seen;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    CAPTURE(seed);
+    Case one = random_case(seed);
+    one.settings.prefix_cache.reset();
+    one.settings.preemption = Preemption::recompute;
+    ServedModel served{cost::find_model("llama-3.1-8b"), cost::find_machine("a100-80-sxm"), {}};
+    served.model.layers = 3;
+    served.model.kv_heads = 2;
+    served.model.head_dim = served.model.value_dim = 32;
+    served.kept = KeptTokens{.bytes = 1};  // of prices, which are not asked
+    served.serving = cost::served_with(
+        served.serving, policy::parse_composition("full+" + std::string(text), policy::builtin()));
+    const cost::Storage& storage = served.serving.layout.storage;
+    const auto layer_bytes = [&](std::uint64_t kept, std::uint64_t appended) {
+      return cost::stored_bytes(storage, served.model, 2, {kept, appended});
+    };
+    std::uint64_t most = 0;
+    for (std::uint64_t tokens = 1; tokens <= 48; ++tokens) most = std::max(most, 3 * layer_bytes(1, tokens));
+    const std::uint64_t bytes = most * (10 + pick(combine({seed, 78}), 20)) / 10;
+    one.settings = engine_settings(served, one.settings, bytes, 2 << 20);
+    check_with_slow_engine(one, seen, [&](SlowEngine& engine) {
+      engine.windows = {0, 0, 0};
+      engine.layer_bytes = layer_bytes;
+    });
+  }
+  CHECK(seen.preemptions > 100);
+}
+
+TEST_CASE("With memory to spare the static way is the paged one, with windows too", "[serving]") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    CAPTURE(seed);
+    Case one = random_case(seed);
+    one.settings.prefix_cache.reset();
+    one.settings.preemption = Preemption::recompute;
+    ServedModel served{cost::find_model("gemma-3-12b"), cost::find_machine("a100-80-sxm"), {}};
+    served.model.window = 7;
+    const auto run = [&](AllocatorKind kind) {
+      one.settings.allocator = kind;
+      one.settings.memory.max_tokens = 100;
+      return serve(one.trace, nullptr, {.engine = engine_settings(served, one.settings, 1ull << 40, 2 << 20)},
+                   whole_price);
+    };
+    const ServingResult paged = run(AllocatorKind::paged), fixed = run(AllocatorKind::static_max);
+    for (std::size_t i = 0; i < paged.requests.size(); ++i)
+      REQUIRE(paged.requests[i].end == fixed.requests[i].end);
+    CHECK(paged.replicas.front().used == fixed.replicas.front().used);
+    CHECK(paged.replicas.front().reserved < fixed.replicas.front().reserved);
+    // 8 layers hold 100 tokens and 40 hold 7, of 2 * 8 heads of 256 numbers of 2 bytes.
+    CHECK(fixed.replicas.front().peak % ((8 * 100 + 40 * 7) * 8192) == 0);
+  }
+}
+
 TEST_CASE("Under every policy of blocks, too", "[serving]") {
   const char* text =
       GENERATE("lru", "fifo", "lfu", "lfu(age=false)", "ttl(seconds=3000)", "queue_lru(window=3)");

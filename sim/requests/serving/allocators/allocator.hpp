@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/cost/memory.hpp"
+
 namespace kvsim::serving {
 
 /// A place among the running sequences, from 0; reused when a sequence leaves.
@@ -33,13 +35,8 @@ struct Operations {
   std::uint64_t unmaps = 0;  ///< pieces taken back from sequences, or from places that kept them
 };
 
-/// Bytes that a sequence takes.
-struct SequenceSize {
-  std::uint64_t used = 0;
-  std::uint64_t reserved = 0;  ///< with the rest of its last blocks
-};
-/// Of a sequence whose first `kept` tokens were stored as a prompt, and `appended` one by one behind them.
-using SequenceSizes = std::function<SequenceSize(std::uint64_t kept, std::uint64_t appended)>;
+/// Bytes of a sequence whose first tokens were stored as a prompt, and others one by one behind them.
+using SequenceSizes = std::function<cost::SequenceBytes(const cost::LaneTokens&)>;
 
 class Allocator {
  public:

@@ -16,7 +16,7 @@ class BytesAllocator final : public Allocator {
   BytesAllocator(AllocatorKind kind, const AllocatorSettings& settings)
       : Allocator(settings.capacity, settings.places),
         settings_(settings),
-        piece_(kind == AllocatorKind::static_max ? settings.sizes(settings.max_tokens, 0).reserved : 0),
+        piece_(kind == AllocatorKind::static_max ? settings.sizes({.kept = settings.max_tokens}).all() : 0),
         longest_(longest_in_bytes(settings)),
         held_(settings.places) {}
 
@@ -27,8 +27,7 @@ class BytesAllocator final : public Allocator {
     if (kept + appended > longest()) return false;
     if (piece_ > 0 || settings_.sizes_by_total) return true;
     for (std::uint64_t i = 0; i <= appended; ++i)
-      if (settings_.sizes(kept, i).reserved > capacity() ||
-          settings_.sizes(kept + i, 0).reserved > capacity())
+      if (settings_.sizes({kept, i}).all() > capacity() || settings_.sizes({kept + i, 0}).all() > capacity())
         return false;
     return true;
   }
@@ -51,24 +50,22 @@ class BytesAllocator final : public Allocator {
   /// Asked for every token: room() is what the sequence has.
   bool extend(Place place, std::uint64_t tokens) override {
     Held& held = held_[place];
-    SequenceSize size = size_of(held.kept, tokens - held.kept);
-    if (piece_ > 0) {
-      if (tokens > settings_.max_tokens) return false;
-      size.reserved = std::max(piece_, size.used);
-    }
-    if (size.reserved > held.size.reserved && size.reserved - held.size.reserved > capacity() - reserved_)
-      return false;
-    used_ = used_ - held.size.used + size.used;
-    reserved_ = reserved_ - held.size.reserved + size.reserved;
-    held.size = size;
+    const cost::SequenceBytes size = size_of({held.kept, tokens - held.kept});
+    const std::uint64_t reserved = std::max(piece_, size.all());
+    if (piece_ > 0 && tokens > settings_.max_tokens) return false;
+    if (reserved > held.reserved && reserved - held.reserved > capacity() - reserved_) return false;
+    used_ = used_ - held.used + size.stored;
+    reserved_ = reserved_ - held.reserved + reserved;
+    held.used = size.stored;
+    held.reserved = reserved;
     count_pieces(held, piece_ > 0 ? 1 : tokens / settings_.block + (tokens % settings_.block != 0));
     set_room(place, tokens);
     return true;
   }
   void release(Place place) override {
     Held& held = held_[place];
-    used_ -= held.size.used;
-    reserved_ -= held.size.reserved;
+    used_ -= held.used;
+    reserved_ -= held.reserved;
     operations_.unmaps += held.pieces;
     held = {};
     set_room(place, 0);
@@ -76,8 +73,8 @@ class BytesAllocator final : public Allocator {
 
  private:
   struct Held {
-    std::uint64_t kept = 0, pieces = 0;
-    SequenceSize size{};
+    std::uint64_t kept = 0;  ///< tokens that were stored as a prompt
+    std::uint64_t used = 0, reserved = 0, pieces = 0;
   };
 
   /// Pieces of the layers that hold most.
@@ -86,12 +83,12 @@ class BytesAllocator final : public Allocator {
     held.pieces = pieces;
   }
 
-  SequenceSize size_of(std::uint64_t kept, std::uint64_t appended) {
-    if (!settings_.sizes_by_total) return settings_.sizes(kept, appended);
-    const std::uint64_t tokens = kept + appended;
-    if (tokens >= known_.size()) known_.resize(std::max<std::size_t>(tokens + 1, 2 * known_.size()));
-    SequenceSize& size = known_[tokens];
-    if (size.reserved == 0) size = settings_.sizes(tokens, 0);
+  cost::SequenceBytes size_of(const cost::LaneTokens& tokens) {
+    if (!settings_.sizes_by_total) return settings_.sizes(tokens);
+    if (tokens.all() >= known_.size())
+      known_.resize(std::max<std::size_t>(tokens.all() + 1, 2 * known_.size()));
+    cost::SequenceBytes& size = known_[tokens.all()];
+    if (size.stored == 0) size = settings_.sizes(tokens);
     return size;
   }
 
@@ -99,15 +96,15 @@ class BytesAllocator final : public Allocator {
   const std::uint64_t piece_;  ///< bytes of each sequence; 0: as many as it needs
   const std::uint64_t longest_;
   std::uint64_t used_ = 0, reserved_ = 0;
-  std::vector<Held> held_;             ///< by place
-  std::vector<SequenceSize> known_{};  ///< by tokens; reserved 0: not asked yet
+  std::vector<Held> held_;                    ///< by place
+  std::vector<cost::SequenceBytes> known_{};  ///< by tokens; nothing stored: not asked yet
 };
 
 }  // namespace
 
 std::uint64_t longest_in_bytes(const AllocatorSettings& settings) {
   const auto fits = [&](std::uint64_t tokens) {
-    return settings.sizes(tokens, 0).reserved <= settings.capacity;
+    return settings.sizes({.kept = tokens}).all() <= settings.capacity;
   };
   std::uint64_t low = 0, high = 1;
   while (high < kAnyLength && fits(high)) low = high, high *= 2;
@@ -125,7 +122,7 @@ std::unique_ptr<Allocator> make_bytes_allocator(AllocatorKind kind, const Alloca
     usage_error("counts tokens that take as much as any other, and those of this cache do not", where,
                 "use paged or static");
   const std::uint64_t least =
-      settings.sizes(kind == AllocatorKind::static_max ? settings.max_tokens : 1, 0).reserved;
+      settings.sizes({.kept = kind == AllocatorKind::static_max ? settings.max_tokens : 1}).all();
   if (settings.capacity < least)
     usage_error("memory of " + std::to_string(settings.capacity) + " bytes, and the smallest piece has " +
                     std::to_string(least),
