@@ -125,6 +125,7 @@ constexpr std::string_view kHarmless[]{"_attn_implementation",
                                        "sliding_window_pattern",
                                        "_sliding_window_pattern",
                                        "layer_switch",
+                                       "order_of_interleaved_layers",
                                        "max_window_layers"};
 
 /// The same of fields that change what is computed, not what it takes.
@@ -369,8 +370,13 @@ std::int32_t read_window(const JsonObject& config, const Family& family) {
     return 0;
   }
   if (family.sliding == Family::Sliding::picked && !config.flag_or("use_sliding_window", false)) return 0;
-  return static_cast<std::int32_t>(
-      number_or_none(config, kField, std::numeric_limits<std::int32_t>::max(), family.window, 0));
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
+  const std::uint64_t window = number_or_none(config, kField, kMost, family.window, 0);
+  // Gemma 2's files say it twice; its class reads one of them.
+  constexpr const char* kAgain = "sliding_window_size";
+  if (config.integer_or(kAgain, 0, kMost, window) != window)
+    input_error("differs from sliding_window", config.path(kAgain));
+  return static_cast<std::int32_t>(window);
 }
 
 /// The window of each layer. layer_types selects the sliding layers if the family allows it, and must agree

@@ -238,6 +238,7 @@ constexpr Family kFamilies[]{
      .theta = 5e5,
      .parts = {.norms = kNormsBehind, .qk_norm = true, .wide_qk_norm = true}},
     {.type = "olmoe",
+     .runs = true,
      .max_positions = 4096,
      .norm_eps = 1e-5,
      .attention_bias = Biased::all,

@@ -59,7 +59,7 @@ void read_experts(const JsonObject& config, const Family& family, ModelConfig& m
   experts.width = experts.width == 0
                       ? model.intermediate_size
                       : small_number(config, "moe_intermediate_size", kMostWidth, experts.width);
-  if (family.sparse == Family::Sparse::stepped)
+  if (!experts.normalised)
     experts.normalised = config.flag_or("norm_topk_prob", family.memory == Family::Memory::delta);
   if (family.shared == Family::Shared::times) {
     experts.shared_width =

@@ -28,9 +28,9 @@ from transformers import (Cohere2Config, Cohere2ForCausalLM, CohereConfig, Coher
                           Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM, Glm4Config,
                           Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM,
                           MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
-                          Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig,
-                          Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config,
-                          SmolLM3ForCausalLM)
+                          Olmo3Config, Olmo3ForCausalLM, OlmoeConfig, OlmoeForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig,
+                          Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOKENS = 40
@@ -120,6 +120,9 @@ VARIANTS = {
     "gemma2_capped": (Gemma2Config, Gemma2ForCausalLM, torch.bfloat16,
                       dict(tie_word_embeddings=True, sliding_window=5, query_pre_attn_scalar=24, attn_logit_softcapping=2.0,
                            final_logit_softcapping=1.5)),
+    "olmoe_experts": (OlmoeConfig, OlmoeForCausalLM, torch.bfloat16,
+                      dict(head_dim=None, pad_token_id=0, tie_word_embeddings=True, num_experts=4, num_experts_per_tok=2,
+                           intermediate_size=16)),
 }
 
 

@@ -223,6 +223,9 @@ TEST_CASE("Command-R: scaled logits, norms that subtract the mean, halves beside
       R"("layer_switch":3,"order_of_interleaved_layers":"local_attn_first","use_parallel_block":true,
          "rotary_pct":1.0,"position_embedding_type":"rope_gptj","use_embedding_sharing":true)";
   CHECK(parse(published, {}, "cohere2").layer_window == std::vector<std::int32_t>{4096, 4096, -1});
+  CHECK(parse(published + R"(,"layer_types":["sliding_attention","full_attention","full_attention"])", {},
+              "cohere2")
+            .layer_window == std::vector<std::int32_t>{4096, -1, -1});
   CHECK_THAT(problem(R"("use_parallel_block":false)", {}, "cohere2"), Contains("one behind the other"));
   CHECK_THAT(problem(R"("order_of_interleaved_layers":"global_attn_first")", {}, "cohere2"),
              Contains("only windows first"));
@@ -237,6 +240,8 @@ TEST_CASE("logits are capped where the class knows the fields") {
   const std::string given = R"("attn_logit_softcapping":20,"final_logit_softcapping":10)";
   for (const char* type : {"gemma2", "gemma3_text"})
     CHECK((parse(given, {}, type).attention_cap == 20 && parse(given, {}, type).logit_cap == 10));
+  CHECK(parse(R"("sliding_window":8,"sliding_window_size":8)", {}, "gemma2").layer_window[0] == 8);
+  CHECK_THAT(problem(R"("sliding_window":8,"sliding_window_size":9)", {}, "gemma2"), Contains("differs"));
   CHECK_THAT(problem(given, {}, "mistral"), Contains("attn_logit_softcapping"));
   CHECK_THAT(problem(R"("attn_logit_softcapping":0)", {}, "gemma2"), Contains("attn_logit_softcapping"));
 }
@@ -246,7 +251,7 @@ TEST_CASE("what kvsim does not compute is refused by name") {
       problem("", {}, "opt"),
       Contains("\"opt\"") &&
           Contains(
-              "llama, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, smollm3"));
+              "llama, mistral, mixtral, olmo2, olmo3, olmoe, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, smollm3"));
   CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama?"));
   CHECK_THAT(problem("", {"model_type"}), Contains("missing \"model_type\""));
   CHECK_THAT(problem(R"("quantization_config":{"bits":4})"), Contains("quantised"));
