@@ -123,7 +123,8 @@ class Pages(PageTest):
         self.assertEqual(set(FOLDER.glob("*.csv")), {path for paths in TABLES.values() for path in paths})
         for name, fold in FOLDS.items():
             self.assertIn(f"\n{name}() {{\n" + ("" if name in answered else f"  study {name}\n"), SCRIPT)
-            self.assertRegex(fold, r"\*\*The (paper|question)\*\*")
+            paper = re.search(r"<summary>(\w+)", fold)[1]
+            self.assertTrue(paper == "Ours" or f"{paper} (" in PAGE.split("\nPapers: ")[1].split("\n\n")[0], paper)
 
     def test_xkv_importance(self):
         page, (tables, traces) = self.page("xkv_importance"), self.study("xkv_importance")
