@@ -55,6 +55,7 @@ cost::SweepPoint sweep_point(const CostStudy& study, const Point& point) {
   out.budget = point.budget ? budget_tokens(*point.budget, study.model, study.serving.layout, *point.policy,
                                             point.prompt, point.generate)
                             : point.prompt + point.generate;
+  if (point.budget && point.budget->unit == sim::Budget::Unit::share) out.share = point.budget->value;
   out.cap = study.machine.memory;
   return out;
 }

@@ -175,10 +175,12 @@ std::optional<HeldEntries> held_entries(const Answer& answer) {
     out.peak_bytes = out.peak * answer.item.token_bytes;
   }
   // The reference holds everything: after its first fed token the prompt, and that token unless it is the
-  // prompt's last one, asked again. Each later token joins every lane.
-  const std::uint64_t joined =
-      answer.reference().resident.front() - lanes * answer.outcome.prompt + lanes * (resident.size() - 1);
-  out.evicted = kept + joined - out.end;
+  // prompt's last one, asked again. Each later token joins every lane. What a layer's window leaves behind is
+  // not evicted.
+  const sim::StreamOutcome& full = answer.reference();
+  const std::uint64_t seen = full.seen > 0 ? full.seen : full.resident.front();
+  const std::uint64_t joined = seen - lanes * answer.outcome.prompt + lanes * (resident.size() - 1);
+  out.evicted = kept + joined - answer.stream()->left_behind - out.end;
   return out;
 }
 

@@ -93,7 +93,7 @@ class CellRows {
 
   Row of_model() const {
     Row row = identity_;
-    if (cell_.budget_tokens > 0) row.budget_tokens = static_cast<double>(cell_.budget_tokens);
+    if (cell_.asked_tokens > 0) row.budget_tokens = cell_.asked_tokens;
     return row;
   }
 

@@ -139,9 +139,10 @@ void add_what_is_left(const trace::Sequence& sequence, Progress& progress, Cache
 
 std::vector<std::uint8_t> ranks_of(const sim::PromptScores& scores) {
   const std::vector<double>& of = *scores.of;
-  std::vector<std::uint8_t> out(of.size(), kProtected);
+  const auto [sinks, window] = scores.protection;
+  std::vector<std::uint8_t> out(scores.first + of.size(), kProtected);
   std::vector<std::size_t> order;
-  for (std::size_t at = scores.protection.sinks; at + scores.protection.window < of.size(); ++at)
+  for (std::size_t at = sinks - std::min(sinks, scores.first); at + window < of.size(); ++at)
     order.push_back(at);
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return of[a] > of[b]; });
   std::size_t better = 0;
@@ -149,7 +150,7 @@ std::vector<std::uint8_t> ranks_of(const sim::PromptScores& scores) {
     if (i > 0 && of[order[i]] != of[order[i - 1]]) better = i;
     const double share = static_cast<double>(better) / static_cast<double>(order.size());
     const auto within = std::upper_bound(kBestShares.begin(), kBestShares.end(), share);
-    out[order[i]] = static_cast<std::uint8_t>(within - kBestShares.begin() + 1);
+    out[scores.first + order[i]] = static_cast<std::uint8_t>(within - kBestShares.begin() + 1);
   }
   return out;
 }

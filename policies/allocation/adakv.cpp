@@ -38,9 +38,9 @@ class AdaKv final : public Allocation {
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     if (request.scores.size() != request.n_lanes()) bug("adakv needs the scores of every lane");
-    const Headroom room = headroom(request);
     std::vector<std::size_t> above;
     for (std::size_t layer = 0; layer < request.n_layers; ++layer) {
+      const Headroom room = headroom(request, layer);
       const std::vector<std::size_t> of_layer =
           request.shared ? std::vector<std::size_t>{room.mean} : split(request, room, layer);
       above.insert(above.end(), of_layer.begin(), of_layer.end());
@@ -53,7 +53,7 @@ class AdaKv final : public Allocation {
                                  std::size_t layer) const {
     Gains gains;
     for (std::size_t head = 0; head < request.n_kv_heads; ++head) {
-      const TokenGains more = token_gains(request, request.scores[layer * request.n_kv_heads + head]);
+      const TokenGains more = token_gains(request, request.scores[layer * request.n_kv_heads + head], layer);
       gains.push_back(more.above);
       if (!normalise_) continue;
       const double factor = top_share(more, room.mean);

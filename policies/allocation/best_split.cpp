@@ -38,19 +38,21 @@ class BestSplit final : public Allocation {
     if (by_losses && normalise_)
       usage_error("normalise=true is of scores, and an oracle has none: what it loses is attention",
                   "best_split", "normalise=false.");
-    const Headroom room = headroom(request);
     const std::size_t heads = per_layer_ || request.shared ? request.n_kv_heads : 1;
     std::vector<std::vector<double>> gains;
     for (std::size_t lane = 0; lane < request.n_lanes(); ++lane) {
-      std::vector<double> more = by_losses ? gains_of(std::span(request.losses[lane]).subspan(room.floor - 1))
-                                 : normalise_ ? shares(token_gains(request, request.scores[lane]))
-                                              : token_gains(request, request.scores[lane]).above;
+      const std::size_t layer = lane / request.n_kv_heads;
+      std::vector<double> more =
+          by_losses    ? gains_of(std::span(request.losses[lane]).subspan(headroom(request, layer).floor - 1))
+          : normalise_ ? shares(token_gains(request, request.scores[lane], layer))
+                       : token_gains(request, request.scores[lane], layer).above;
       if (lane % heads == 0) gains.emplace_back(more.size());
       for (std::size_t i = 0; i < more.size(); ++i) gains.back()[i] += more[i];
     }
-    const std::size_t n = room.mean * gains.size();
-    std::vector<std::size_t> above = counts_of_largest(gains, n, room.most);
-    spread(above, n - std::accumulate(above.begin(), above.end(), std::size_t{0}), room.most);
+    const Rooms room = rooms(request, gains.size() / request.n_layers);
+    const std::size_t n = room.total();
+    std::vector<std::size_t> above = counts_of_largest(gains, n, request.prompt);
+    spread(above, n - std::accumulate(above.begin(), above.end(), std::size_t{0}), room.most());
     return heads == 1 ? per_unit(request, above) : per_layer(request, above);
   }
 

@@ -75,7 +75,7 @@ class Cake final : public Allocation {
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     if (request.profiles.size() != request.n_lanes()) bug("cake_layers needs the preference of every lane");
-    const Headroom room = headroom(request);
+    const Rooms room = rooms(request);
     std::vector<double> preference;
     for (std::size_t layer = 0; layer < request.n_layers; ++layer) {
       double entropy = 0, variance = 0;
@@ -90,7 +90,7 @@ class Cake final : public Allocation {
                         " is beyond what a number can hold",
                     "cake_layers");
     }
-    return per_layer(request, shared_out(preference, room.mean * request.n_layers, room.most));
+    return per_layer(request, shared_out(preference, room.total(), room.most()));
   }
 
  private:

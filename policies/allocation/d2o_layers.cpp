@@ -58,8 +58,8 @@ class D2o final : public Allocation {
     for (std::size_t layer = 0; layer < share.size(); ++layer)
       if (!exempt.contains(layer)) of_others.push_back(share[layer]);
     if (published_variant(params_)) return exempt.lanes(request, official(request, of_others));
-    return exempt.lanes(request,
-                        shared_out(of_others, exempt.left_for_others(request), headroom(request).most));
+    return exempt.lanes(
+        request, shared_out(of_others, exempt.left_for_others(request), exempt.most_of_others(request)));
   }
 
  private:
@@ -93,6 +93,7 @@ class D2o final : public Allocation {
   /// Returns the ratio softmax * layers * budget share, between a hundredth of the prompt and all of it.
   static std::vector<std::size_t> official(const AllocationRequest& request,
                                            const std::vector<double>& shares) {
+    require_even(request, "d2o_layers(variant=official)");
     const Headroom room = headroom(request);
     const auto prompt = static_cast<double>(request.prompt);
     const double layers_times_rho =

@@ -14,7 +14,7 @@ class Exempt final : public Allocation {
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     const ExemptLayers exempt(params_, request.n_layers);
     std::vector<std::size_t> above(exempt.n_others());
-    spread(above, exempt.left_for_others(request), headroom(request).most);
+    spread(above, exempt.left_for_others(request), exempt.most_of_others(request));
     return exempt.lanes(request, above);
   }
 

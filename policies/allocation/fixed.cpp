@@ -40,29 +40,31 @@ class Fixed final : public Allocation {
   explicit Fixed(const Params& params) : shares_(params.word("shares")), as_tokens_(as_tokens(params)) {}
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
-    const Headroom room = headroom(request);
     if (is_list(shares_)) {
       const std::vector<double> layers = list_of(shares_);
       if (layers.size() != request.n_layers)
         usage_error("shares=" + shares_ + " speaks of " + std::to_string(layers.size()) +
                         " layers, the run has " + std::to_string(request.n_layers),
                     "fixed");
-      return per_layer(request, as_tokens_ ? whole(layers, room.most)
-                                           : shared_out(layers, room.mean * request.n_layers, room.most));
+      return per_layer(request, split(layers, rooms(request)));
     }
     std::vector<double> of_lanes;
     for (const std::vector<double>& heads : head_matrix(request, shares_))
       of_lanes.push_back(std::accumulate(heads.begin(), heads.end(), 0.0));
     const std::vector<double> weights = unit_means(request, of_lanes);
-    return per_unit(request, as_tokens_ ? whole(weights, room.most)
-                                        : shared_out(weights, room.mean * weights.size(), room.most));
+    return per_unit(request, split(weights, rooms(request, request.units_per_layer())));
   }
 
  private:
+  std::vector<std::size_t> split(const std::vector<double>& shares, const Rooms& room) const {
+    return as_tokens_ ? whole(shares, room) : shared_out(shares, room.total(), room.most());
+  }
+
   /// Rounds to whole numbers of the same total, except for tokens beyond what a lane can use.
-  static std::vector<std::size_t> whole(const std::vector<double>& tokens, std::size_t most) {
+  static std::vector<std::size_t> whole(const std::vector<double>& tokens, const Rooms& room) {
     std::vector<double> usable;
-    for (const double n : tokens) usable.push_back(std::min(n, static_cast<double>(most)));
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      usable.push_back(std::min(tokens[i], static_cast<double>(room.of[i].most)));
     const double total = std::accumulate(usable.begin(), usable.end(), 0.0);
     return largest_remainder(usable, static_cast<std::size_t>(std::llround(total)));
   }

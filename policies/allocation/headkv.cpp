@@ -18,10 +18,10 @@ class HeadKv final : public Allocation {
       : scores_(params.word("scores")), variant_(params.word("variant")), beta_(params.real("beta")) {}
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
-    const Headroom room = headroom(request);
     const std::vector<std::vector<double>> importance = head_matrix(request, scores_);
-    if (variant_ == "exact") return per_unit(request, exact(request, room, importance));
-    return per_unit(request, published(request, room, importance));
+    if (variant_ == "exact") return per_unit(request, exact(request, importance));
+    require_even(request, "headkv(variant=" + variant_ + ")");
+    return per_unit(request, published(request, headroom(request), importance));
   }
 
  private:
@@ -30,16 +30,22 @@ class HeadKv final : public Allocation {
     return static_cast<std::size_t>(static_cast<double>(budget) / beta_);
   }
 
-  std::vector<std::size_t> exact(const AllocationRequest& request, const Headroom& room,
+  std::vector<std::size_t> exact(const AllocationRequest& request,
                                  const std::vector<std::vector<double>>& importance) const {
     std::vector<double> of_lanes;
     of_lanes.reserve(importance.size());
     for (const std::vector<double>& group : importance)
       of_lanes.push_back(std::accumulate(group.begin(), group.end(), 0.0));
     const std::vector<double> weights = unit_means(request, of_lanes);
-    const std::size_t pool = pooled(room.mean), base = room.mean - pool;
-    std::vector<std::size_t> above = shared_out(weights, pool * weights.size(), room.most - base);
-    for (std::size_t& n : above) n += base;
+    std::size_t pool = 0;
+    std::vector<std::size_t> base, most;
+    for (const Headroom& room : rooms(request, request.units_per_layer()).of) {
+      pool += pooled(room.mean);
+      base.push_back(room.mean - pooled(room.mean));
+      most.push_back(room.most - base.back());
+    }
+    std::vector<std::size_t> above = shared_out(weights, pool, most);
+    for (std::size_t unit = 0; unit < above.size(); ++unit) above[unit] += base[unit];
     return above;
   }
 

@@ -15,6 +15,8 @@ class Pyramid final : public Allocation {
   explicit Pyramid(const Params& params) : beta_(params.real("beta")), variant_(params.word("variant")) {}
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
+    if (variant_ == "exact" && !request.even()) return per_layer(request, leaning(rooms(request)));
+    if (variant_ != "exact") require_even(request, "pyramid(variant=" + variant_ + ")");
     const Headroom room = headroom(request);
     if (variant_ == "kvpress") return per_layer(request, kvpress(room, request));
     if (variant_ == "factory") return per_layer(request, factory(room, request.n_layers));
@@ -31,6 +33,14 @@ class Pyramid final : public Allocation {
     std::vector<double> ideal(n_layers, mean);
     for (std::size_t i = 0; n_layers > 1 && i < n_layers; ++i) ideal[i] = line(first, mean, i, n_layers);
     return largest_remainder(ideal, room.mean * n_layers);
+  }
+
+  /// The line as a factor on what each layer brings, for layers that bring different budgets.
+  Above leaning(const Rooms& room) const {
+    std::vector<double> weights;
+    for (std::size_t i = 0; i < room.of.size(); ++i)
+      weights.push_back(static_cast<double>(room.of[i].mean) * line(2 - 1 / beta_, 1, i, room.of.size()));
+    return shared_out(weights, room.total(), room.most());
   }
 
   /// The line through whole budgets, window included; no layer comes within a window of the prompt's length.

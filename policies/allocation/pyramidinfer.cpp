@@ -20,13 +20,15 @@ class PyramidInfer final : public Allocation {
       : rho_(params.real("rho")), recent_(params.real("recent")), published_(published_variant(params)) {}
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
-    const Headroom room = headroom(request);
+    const Rooms room = rooms(request);
     std::vector<std::size_t> above = lengths(request.prompt, request.n_layers);
     if (!published_) {
       const std::vector<double> weights(above.begin(), above.end());
-      return per_layer(request, shared_out(weights, room.mean * request.n_layers, room.most));
+      return per_layer(request, shared_out(weights, room.total(), room.most()));
     }
-    for (std::size_t& n : above) n = std::max(n, room.floor) - room.floor;
+    require_even(request, "pyramidinfer(variant=official)");
+    const std::size_t floor = room.of[0].floor;
+    for (std::size_t& n : above) n = std::max(n, floor) - floor;
     return per_layer(request, above);
   }
 

@@ -59,19 +59,20 @@ class RetrievalHeads final : public Allocation {
   }
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
-    const Headroom room = headroom(request);
+    const Rooms room = rooms(request, request.units_per_layer());
     const std::vector<double> scores = unit_means(request, lane_scores(request));
     const std::size_t recent =
         std::max(recent_, static_cast<std::size_t>(recent_share_ * static_cast<double>(request.prompt)));
-    const std::size_t streaming =
-        std::clamp(sinks_ + recent, room.floor, room.floor + room.most) - room.floor;
-    std::vector<std::size_t> above(scores.size(), streaming);
+    std::vector<std::size_t> above;
+    for (const Headroom& of : room.of)
+      above.push_back(std::clamp(sinks_ + recent, of.floor, of.floor + of.most) - of.floor);
+    const std::vector<std::size_t> order = best_first(scores);
     const std::size_t n = share_ > 0
                               ? scores.size() - half_even(static_cast<double>(scores.size()) * (1 - share_))
-                              : afford(room, streaming, above);
+                              : afford(room, order, above);
     std::vector<bool> retrieval(scores.size());
-    for (const std::size_t unit : best(scores, n)) retrieval[unit] = true;
-    std::vector<std::size_t> out = per_unit(request, in_order(above, retrieval));
+    for (std::size_t i = 0; i < n; ++i) retrieval[order[i]] = true;
+    std::vector<std::size_t> out = per_unit(request, above);
     const std::size_t lanes_per_unit = out.size() / scores.size();
     for (std::size_t lane = 0; lane < out.size(); ++lane)
       if (retrieval[lane / lanes_per_unit]) out[lane] = kNeverEvict;
@@ -91,38 +92,40 @@ class RetrievalHeads final : public Allocation {
     return out;
   }
 
-  /// Returns how many retrieval heads the budget pays for when the others stream; the rest is spread over
-  /// those others, the last entries of `above`. If it pays for none, all heads stream with what there is.
-  static std::size_t afford(const Headroom& room, std::size_t streaming, std::vector<std::size_t>& above) {
-    const std::size_t units = above.size();
-    std::size_t n = 0;
-    if (room.most > streaming && room.mean > streaming)
-      n = units * (room.mean - streaming) / (room.most - streaming);
-    std::fill(above.begin(), above.end(), std::min(streaming, room.mean));
-    const std::span<std::size_t> others = std::span(above).subspan(n);
-    const std::size_t spent = n * room.most + others.size() * std::min(streaming, room.mean);
-    spread(others, units * room.mean - spent, room.most);
+  /// Returns how many retrieval heads, the first of `order`, the budget pays for when the others stream with
+  /// `above`; the rest is spread over those others. If it pays for none, all heads stream with what there is.
+  static std::size_t afford(const Rooms& room, std::span<const std::size_t> order,
+                            std::vector<std::size_t>& above) {
+    std::size_t left = room.total(), n = 0;
+    std::vector<std::size_t> streaming = above;
+    for (std::size_t unit = 0; unit < above.size(); ++unit)
+      above[unit] = std::min(above[unit], room.of[unit].mean);
+    const std::size_t spent = std::accumulate(streaming.begin(), streaming.end(), std::size_t{0});
+    if (left > spent)
+      for (left -= spent; n < order.size(); ++n) {
+        const std::size_t unit = order[n], more = room.of[unit].most - streaming[unit];
+        if (more == 0 || more > left) break;
+        left -= more;
+      }
+    left = room.total();
+    std::vector<std::size_t> most = room.most();
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const std::size_t unit = order[i];
+      if (i < n) above[unit] = most[unit];
+      left -= above[unit];
+    }
+    spread(above, left, most);
+    for (std::size_t i = 0; i < n; ++i) above[order[i]] = 0;
     return n;
   }
 
-  /// Returns the units of the n largest scores, the earlier of equal ones.
-  static std::vector<std::size_t> best(const std::vector<double>& scores, std::size_t n) {
+  /// Returns the units by falling score, the earlier of equal ones first.
+  static std::vector<std::size_t> best_first(const std::vector<double>& scores) {
     std::vector<std::size_t> order(scores.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
-    order.resize(n);
     return order;
-  }
-
-  /// The last entries of `above` belong, in order, to the units that are not retrieval heads.
-  static std::vector<std::size_t> in_order(const std::vector<std::size_t>& above,
-                                           const std::vector<bool>& retrieval) {
-    std::vector<std::size_t> out(above.size());
-    auto next = above.begin() + std::count(retrieval.begin(), retrieval.end(), true);
-    for (std::size_t unit = 0; unit < out.size(); ++unit)
-      if (!retrieval[unit]) out[unit] = *next++;
-    return out;
   }
 
   std::string scores_;

@@ -8,18 +8,22 @@ namespace {
 class Uniform final : public Allocation {
  public:
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
-    const Headroom room = headroom(request);
-    return std::vector<std::size_t>(request.n_lanes(), room.floor + room.mean);
+    std::vector<std::size_t> above;
+    for (const Headroom& room : rooms(request).of) above.push_back(room.mean);
+    return per_layer(request, above);
   }
 };
 
 }  // namespace
 
 PolicySpec spec() {
-  return {.name = "uniform",
-          .summary = "every lane gets the same budget",
-          .details = "What a composition without an allocation uses.",
-          .rule = AllocationRule{.even = true, .make = made<Uniform>}};
+  return {
+      .name = "uniform",
+      .summary = "every lane gets the same budget",
+      .details =
+          "What a composition without an allocation uses. A share is one of what the lane can hold, and a "
+          "layer with a sliding window holds no more than that.",
+      .rule = AllocationRule{.even = true, .make = made<Uniform>}};
 }
 
 }  // namespace kvsim::policy::uniform

@@ -29,9 +29,9 @@ class Xkv final : public Allocation {
   }
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
-    const Headroom room = headroom(request);
+    const Rooms room = rooms(request);
     const std::vector<TokenGains> retention = retention_by_layer(request);
-    const std::size_t n_picks = room.mean * request.n_layers;
+    const std::size_t n_picks = room.total();
     if (r_avg_ > 0) return per_layer(request, until_target(retention, n_picks));
     std::vector<std::vector<double>> gains;
     for (const TokenGains& layer : retention) {
@@ -39,8 +39,8 @@ class Xkv final : public Allocation {
           std::find_if(layer.above.begin(), layer.above.end(), [](double w) { return w == 0; });
       gains.emplace_back(layer.above.begin(), nothing);
     }
-    std::vector<std::size_t> above = counts_of_largest(gains, n_picks, room.most);
-    spread(above, n_picks - std::accumulate(above.begin(), above.end(), std::size_t{0}), room.most);
+    std::vector<std::size_t> above = counts_of_largest(gains, n_picks, request.prompt);
+    spread(above, n_picks - std::accumulate(above.begin(), above.end(), std::size_t{0}), room.most());
     return per_layer(request, above);
   }
 
@@ -57,7 +57,7 @@ class Xkv final : public Allocation {
         for (std::size_t j = 0; j < w.size(); ++j) w[j] += lane[j] / static_cast<double>(lanes.size());
       const double sum = sum_of(w, layer);
       for (double& share : w) share = sum > 0 ? share / sum : 0.0;
-      out.push_back(token_gains(request, w));
+      out.push_back(token_gains(request, w, layer));
       if (!(sum > 0)) out.back().at_floor = 1;
     }
     return out;

@@ -26,13 +26,13 @@ class ZipVl final : public Allocation {
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     if (request.profiles.size() != request.n_lanes()) bug("zipvl needs the importance of every lane");
-    const Headroom room = headroom(request);
+    const Rooms room = rooms(request);
     std::vector<std::size_t> above;
     for (std::size_t layer = 0; layer < request.n_layers; ++layer)
-      above.push_back(std::min(important(request, layer), room.most));
+      above.push_back(std::min(important(request, layer), room.of[layer].most));
     if (published_) return per_layer(request, above);
     const std::vector<double> weights(above.begin(), above.end());
-    return per_layer(request, shared_out(weights, room.mean * request.n_layers, room.most));
+    return per_layer(request, shared_out(weights, room.total(), room.most()));
   }
 
  private:

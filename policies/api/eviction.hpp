@@ -21,10 +21,16 @@
 /// A unit that a Decoder manages therefore never attends more than B positions (B + Part::overshoot for
 /// rules that let a token attend first and evict one afterwards). A policy never sees the future, other
 /// units, or the attention of a position that is not resident.
+///
+/// A layer with a sliding window of W tokens holds none that the next query cannot see. Its prompt is that of
+/// the last min(P, W) tokens: rows, columns, keys and values of these alone, numbered from 0, the first of
+/// them at position Prompt::first(). While tokens are generated, the one at position t - W leaves as t
+/// arrives (Arrival::leaving). Positions in slots are those of the text.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,6 +89,8 @@ struct CacheUnit {
   const Tables* tables = nullptr;
 
   int n_query_heads() const { return n_lanes * group; }
+  /// Returns how many of the `n` newest tokens the layer's attention reaches.
+  std::size_t reach(std::size_t n) const { return span == 0 ? n : std::min(n, span); }
   /// Whether the layer's attention reaches from a query back to a key.
   bool sees(std::size_t query, std::size_t key) const { return span == 0 || query - key < span; }
   /// Returns how many of the last `rows` rows of a prompt see a key.
@@ -100,7 +108,8 @@ struct CacheUnit {
   }
 };
 
-/// A block of prompt rows of one query head (0 .. unit.n_query_heads()-1).
+/// A block of prompt rows of one query head (0 .. unit.n_query_heads()-1). Queries and keys are numbered as
+/// the prompt's rows.
 /// p(i, j) = full softmax attention of query first_query + i on key j; 0 for keys it cannot see.
 /// p.cols = first_query + p.rows: no row of the block sees a later key.
 /// Blocks of one query head come in order of position. Every row at or after prompt_length - prompt_rows()
@@ -108,8 +117,9 @@ struct CacheUnit {
 struct PromptRows {
   int query_head = 0;
   std::size_t first_query = 0;
-  std::size_t prompt_length = 0;  ///< P, so that a policy can tell which rows are the last ones
+  std::size_t prompt_length = 0;  ///< of the prompt, so that a policy can tell which rows are the last ones
   MatrixView p;
+  std::size_t first = 0;  ///< Prompt::first()
 };
 
 /// Attention that all prompt rows of one query head pay to each key: sums over rows i of p(i, j) and p(i,
@@ -128,11 +138,15 @@ class Prompt {
  public:
   virtual ~Prompt() = default;
   virtual std::size_t length() const = 0;
+  /// The position of row 0: 0, unless the layer's sliding window has left earlier tokens behind.
+  virtual std::size_t first() const { return 0; }
+  /// Returns how many of the text's first `n` tokens are among the rows, as the first of them.
+  std::size_t sinks(std::size_t n) const { return std::min(n - std::min(n, first()), length()); }
   virtual MatrixView keys(int lane) const = 0;
   virtual MatrixView values(int lane) const = 0;
   /// With Needs::queries. [prompt, head_dim] as attention uses them (after RoPE), before the scale.
   virtual MatrixView queries(int query_head) const;
-  /// The rotation of keys and queries, row r as at position r; without pairs there is none.
+  /// The rotation of keys and queries, row r as at position first() + r; without pairs there is none.
   virtual Rotary rotary() const;
   /// With Needs::queries. Factor on q.k before the softmax.
   virtual double scale() const;
@@ -151,6 +165,9 @@ struct Arrival {
   MatrixView keys;                  ///< [n_lanes, head_dim]: the token's own keys
   MatrixView queries;               ///< [n_query_heads, head_dim], with Needs::queries
   std::uint8_t token_class = 0;     ///< TokenClass bits, with Needs::classes
+  /// The slot whose token the layer's window leaves behind: it is evicted whatever the policy says, and makes
+  /// room for the arriving one.
+  std::optional<std::size_t> leaving{};
 
   /// Returns the arrival as lane `lane` of a unit of several lanes sees it, with `group` query heads per
   /// lane.
@@ -189,7 +206,8 @@ class Decoder {
   // themselves instead of calling evict().
   /// Brings scores up to date that depend on the token that arrives at a full unit.
   virtual void rescore(const Arrival& /*arrival*/) {}
-  /// Closes up per-slot state when several tokens are evicted.
+  /// Closes up per-slot state when several tokens are evicted: also when the window leaves one behind that
+  /// evict() has not named among its own.
   virtual void close_slots(std::span<const std::size_t> /*victims*/) {}
 };
 
@@ -212,8 +230,9 @@ class PromptObserver {
 
 /// The state in which one budget begins.
 struct Start {
-  /// Distinct prompt positions, ascending, at most min(budget + overshoot, prompt length); slot i of the unit
-  /// starts with keep[i]. There are fewer only if the rule itself stops earlier, and its spec says so.
+  /// Distinct rows of the prompt, ascending, at most min(budget + overshoot, prompt length); slot i of the
+  /// unit starts with the token of row keep[i]. There are fewer only if the rule itself stops earlier, and
+  /// its spec says so.
   std::vector<Position> keep{};
   std::unique_ptr<Decoder> decoder{};  ///< null: generated tokens are only appended
 };
@@ -247,7 +266,7 @@ class Eviction : public PromptObserver {
   /// Returns how many attention rows one score adds up. Divided by it, scores of a policy that ranks by
   /// attention are on the scale of a mean row. 1 for means, and for scores that are not attention.
   virtual double rows_in_score(std::size_t /*prompt*/) const { return 1; }
-  /// Returns its decoder over prompt positions that the caller chose, in slots [0, slots.size()); null: it
+  /// Returns its decoder over rows of the prompt that the caller chose, in slots [0, slots.size()); null: it
   /// only appends.
   virtual std::unique_ptr<Decoder> decoder(std::size_t /*budget*/,
                                            std::span<const Position> /*slots*/) const {

@@ -6,7 +6,9 @@
 
 namespace kvsim::policy {
 
-/// What follows a unit's prompt of P tokens: the measured steps, one query each, at consecutive positions.
+/// What follows a unit's prompt of P tokens: the measured steps, one query each, at consecutive positions. As
+/// a prompt does, it begins with the first token that the layer's window still reaches: columns and rows
+/// are numbered from there.
 ///
 /// The first query is the first generated token's, or the last prompt token's once more. In the second case
 /// the prompt has been compressed, and that query attends the compressed cache. Like every query it finds its
@@ -16,7 +18,9 @@ class Future {
  public:
   virtual ~Future() = default;
   virtual std::size_t prompt() const = 0;  ///< P
-  /// Position of the first step's query: P, or P - 1 when the last prompt row is measured again.
+  /// The position of column 0, as Prompt::first().
+  virtual std::size_t first() const { return 0; }
+  /// Column of the first step's query: P, or P - 1 when the last prompt row is measured again.
   virtual std::size_t first_position() const = 0;
   virtual std::size_t steps() const = 0;
   /// [steps, first_position + steps]: full rows of the steps' queries, averaged over the unit's query heads;

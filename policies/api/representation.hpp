@@ -48,7 +48,10 @@ class Codec {
  public:
   virtual ~Codec() = default;
   virtual void begin(const Prompt& prompt, CacheRows& rows) = 0;
-  virtual void leave(std::span<const std::size_t> /*victims*/, CacheRows& /*rows*/) {}
+  /// `behind`: the one of the victims that no later query sees, because the layer's window leaves it behind:
+  /// nothing may stand for it.
+  virtual void leave(std::span<const std::size_t> /*victims*/, CacheRows& /*rows*/,
+                     std::optional<std::size_t> /*behind*/) {}
   virtual void join(std::size_t /*own_slot*/, CacheRows& /*rows*/) {}
   /// `weights`: [query heads of the unit, slots], attention over the rows as they are stored; each query's
   /// add up to 1.

@@ -149,7 +149,7 @@ void ScoredEviction::finish_prompt(const Prompt& prompt) {
                 "layer " + std::to_string(unit_.layer) + ", KV head " + std::to_string(unit_.first_kv_head),
                 "The keys, values or attention of the run hold values that are not finite.");
 
-  order_ = BlockOrder(scores_, rule_.granularity, rule_.tie);
+  order_ = BlockOrder(scores_, rule_.granularity, rule_.tie, prompt.first());
 }
 
 Start ScoredEviction::start(std::size_t budget) const {

@@ -72,10 +72,10 @@ Ledger Part::ledger_of_layers(StorageShape shape, std::uint64_t kept, std::uint6
           n * one.indices, n * one.tables, n * one.shared,     n * one.host};
 }
 
-std::function<Protection(std::size_t)> Part::protection(std::size_t prompt) const {
-  if (spec->is_oracle()) return [](std::size_t) { return Protection{}; };
+std::function<Protection(std::size_t, std::size_t)> Part::protection() const {
+  if (spec->is_oracle()) return [](std::size_t, std::size_t) { return Protection{}; };
   const std::shared_ptr<const Eviction> asked = make_eviction({.head_dim = 1, .value_dim = 1});
-  return [asked, prompt](std::size_t budget) { return asked->protection(budget, prompt); };
+  return [asked](std::size_t budget, std::size_t prompt) { return asked->protection(budget, prompt); };
 }
 
 std::size_t Part::floor() const {

@@ -247,7 +247,7 @@ struct Part {
   /// Of one such unit in every layer, added up; of `shape` the layer does not matter.
   Ledger ledger_of_layers(StorageShape shape, std::uint64_t kept, std::uint64_t appended) const;
   /// Eviction::protection of a prompt so long, under any budget; an oracle protects nothing.
-  std::function<Protection(std::size_t budget)> protection(std::size_t prompt) const;
+  std::function<Protection(std::size_t budget, std::size_t prompt)> protection() const;
 
  private:
   template <class R>

@@ -31,19 +31,21 @@ class ExpectedAttention final : public ScoredEviction {
   /// Sinks are protected and need no score.
   std::vector<double> score(const Prompt& prompt) override {
     std::vector<double> out(prompt.length());
-    if (prompt.length() <= sinks_) return out;
-    const std::span<double> scores = std::span(out).subspan(sinks_);
+    const std::size_t sinks = prompt.sinks(sinks_);
+    if (prompt.length() <= sinks) return out;
+    const std::span<double> scores = std::span(out).subspan(sinks);
     const MatrixView keys = prompt.keys(0), values = prompt.values(0);
     std::vector<double> expected(scores.size());
     for (int head = 0; head < unit().group; ++head) {
-      const ExpectedQueries queries(prompt.queries(head), sinks_, prompt.rotary(), future_, covariance_);
+      const ExpectedQueries queries(prompt.queries(head), sinks, prompt.first(), prompt.rotary(), future_,
+                                    covariance_);
       for (std::size_t i = 0; i < expected.size(); ++i)
-        expected[i] = queries.logit(keys.row(sinks_ + i), prompt.scale());
+        expected[i] = queries.logit(keys.row(sinks + i), prompt.scale());
       softmax(expected);
       for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += expected[i] / unit().group;
     }
     for (std::size_t i = 0; value_norm_ && i < scores.size(); ++i)
-      scores[i] = (scores[i] + epsilon_) * euclidean_norm(values.row(sinks_ + i));
+      scores[i] = (scores[i] + epsilon_) * euclidean_norm(values.row(sinks + i));
     return out;
   }
 

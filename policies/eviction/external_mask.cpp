@@ -33,7 +33,8 @@ class ExternalMask final : public Eviction {
       : table_(std::make_shared<ExternalTable>(params, unit)) {}
 
   void finish_prompt(const Prompt& prompt) override {
-    prompt_ = prompt.length();
+    first_ = prompt.first();
+    prompt_ = first_ + prompt.length();
     table_->read(prompt_);
     for (std::size_t position = 0; position < table_->positions(); ++position)
       if (const double keep = (*table_)(position); keep != 0 && keep != 1)
@@ -43,15 +44,15 @@ class ExternalMask final : public Eviction {
 
   Start start(std::size_t /*budget*/) const override {
     Start out;
-    for (std::size_t position = 0; position < prompt_; ++position)
-      if ((*table_)(position) != 0) out.keep.push_back(static_cast<Position>(position));
+    for (std::size_t position = first_; position < prompt_; ++position)
+      if ((*table_)(position) != 0) out.keep.push_back(static_cast<Position>(position - first_));
     if (table_->positions() > prompt_) out.decoder = std::make_unique<ExternalMaskDecoder>(table_);
     return out;
   }
 
  private:
   std::shared_ptr<ExternalTable> table_;
-  std::size_t prompt_ = 0;
+  std::size_t first_ = 0, prompt_ = 0;  ///< positions: of the first row, and behind the last
 };
 
 /// Counts moving the tokens that are kept, at most all of them; the cost of making the mask is unknown here.

@@ -28,10 +28,12 @@ class ExternalScores final : public ScoredEviction {
 
  private:
   std::vector<double> score(const Prompt& prompt) override {
-    table_->read(prompt.length());
-    decodes_ = table_->positions() > prompt.length();
-    std::vector<double> out(prompt.length());
-    for (std::size_t position = 0; position < out.size(); ++position) out[position] = (*table_)(position);
+    const std::size_t end = prompt.first() + prompt.length();
+    table_->read(end);
+    decodes_ = table_->positions() > end;
+    std::vector<double> out;
+    for (std::size_t position = prompt.first(); position < end; ++position)
+      out.push_back((*table_)(position));
     return out;
   }
 

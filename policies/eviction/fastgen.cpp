@@ -97,16 +97,16 @@ class FastGenDecoder final : public Decoder {
       : unit_(unit), set_(set), hybrid_(hybrid), received_(std::move(received)) {}
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
-    const std::size_t length = static_cast<std::size_t>(arrival.position) + 1;
+    const std::size_t end = static_cast<std::size_t>(arrival.position) + 1, length = unit_.reach(end);
     candidates_.clear();
     for (std::size_t slot = 0; slot < received_.size(); ++slot)
-      if (!received_[slot].by_class)
+      if (!received_[slot].by_class && arrival.leaving != slot)
         candidates_.push_back({received_[slot].mean(), arrival.slots[slot], slot});
     const std::size_t n_frequent =
         hybrid_ >= Hybrid::frequent ? std::min(set_.n_frequent(length), candidates_.size()) : 0;
     frequent_first(n_frequent, candidates_);
     // The arriving token counts as the newest local one.
-    const std::size_t local_from = hybrid_ >= Hybrid::local ? length - set_.n_local(length) : length;
+    const std::size_t local_from = hybrid_ >= Hybrid::local ? end - set_.n_local(length) : end;
     for (std::size_t i = n_frequent; i < candidates_.size(); ++i)
       if (static_cast<std::size_t>(candidates_[i].position) < local_from)
         victims.push_back(candidates_[i].slot);
@@ -122,10 +122,10 @@ class FastGenDecoder final : public Decoder {
     add_attention(step, set_.feedback, Group::mean, 1, attention_);
     for (std::size_t slot = 0; slot < received_.size(); ++slot) {
       received_[slot].attention += attention_[slot];
-      if (unit_.sees(static_cast<std::size_t>(step.position), static_cast<std::size_t>(step.slots[slot])))
-        ++received_[slot].queries;
+      ++received_[slot].queries;
     }
   }
+  void close_slots(std::span<const std::size_t> victims) override { close_up(received_, victims); }
 
  private:
   CacheUnit unit_;
@@ -150,6 +150,7 @@ class FastGen final : public Eviction {
 
   void finish_prompt(const Prompt& prompt) override {
     const std::vector<double> columns = columns_.mean();
+    first_ = prompt.first();
     classes_.assign(prompt.classes().begin(), prompt.classes().end());
     received_.resize(prompt.length());
     for (std::size_t j = 0; j < received_.size(); ++j)
@@ -174,7 +175,7 @@ class FastGen final : public Eviction {
 
  private:
   bool by_class(Hybrid hybrid, std::size_t j) const {
-    return set_.by_class(hybrid, static_cast<Position>(j), classes_[j]);
+    return set_.by_class(hybrid, static_cast<Position>(first_ + j), classes_[j]);
   }
   /// Whether the hybrid keeps column j for every query.
   bool keeps_column(Hybrid hybrid, std::size_t j) const {
@@ -221,8 +222,9 @@ class FastGen final : public Eviction {
   Settings set_;
   ColumnSums columns_;
   BandSums bands_;
+  std::size_t first_ = 0;  ///< position of the first row
   std::vector<std::uint8_t> classes_;
-  std::vector<Received> received_;  ///< per prompt position
+  std::vector<Received> received_;  ///< per row of the prompt
   std::vector<char> frequent_;
   Hybrid hybrid_ = Hybrid::full;
 };

@@ -84,8 +84,8 @@ class Keyformer final : public ScoredEviction {
     for (std::size_t i = 0; i < block.p.rows; ++i) {
       const std::size_t query = block.first_query + i;
       softmax_(
-          block.p.row(i).first(query + 1), static_cast<std::size_t>(block.query_head), query, schedule_.at(0),
-          [](std::size_t j) { return static_cast<std::uint64_t>(j); }, row_);
+          block.p.row(i).first(query + 1), static_cast<std::size_t>(block.query_head), block.first + query,
+          schedule_.at(0), [&](std::size_t j) { return static_cast<std::uint64_t>(block.first + j); }, row_);
       for (std::size_t j = 0; j <= query; ++j) sums[j] += row_[j];
     }
   }

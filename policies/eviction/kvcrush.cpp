@@ -26,6 +26,7 @@ class HeadPrompt final : public Prompt {
   HeadPrompt(const Prompt& layer, int lane, int first_query_head)
       : layer_(layer), lane_(lane), first_query_head_(first_query_head) {}
   std::size_t length() const override { return layer_.length(); }
+  std::size_t first() const override { return layer_.first(); }
   MatrixView keys(int lane) const override { return layer_.keys(lane_ + lane); }
   MatrixView values(int lane) const override { return layer_.values(lane_ + lane); }
   MatrixView queries(int head) const override { return layer_.queries(first_query_head_ + head); }
@@ -255,13 +256,14 @@ class KvCrush final : public Eviction {
   void finish_prompt(const Prompt& prompt) override {
     bases_.finish_prompt(prompt);
     length_ = prompt.length();
-    order_ = BlockOrder(bases_.mean_scores(), set_.granularity, selection_.tie);
+    blocks_ = {length_, set_.granularity, prompt.first()};
+    order_ = BlockOrder(bases_.mean_scores(), set_.granularity, selection_.tie, prompt.first());
     if (set_.cluster == Cluster::kmeans_keys) average_keys(prompt);
   }
 
   Start start(std::size_t budget) const override {
     const Protection guard = protection(budget, length_);
-    std::vector<char> represents(n_blocks());
+    std::vector<char> represents(blocks_.count());
     Start out;
     out.keep = choose(budget, guard, represents);
     if (!set_.decodes) return out;
@@ -285,38 +287,32 @@ class KvCrush final : public Eviction {
   }
 
  private:
-  std::size_t n_blocks() const { return (length_ + set_.granularity - 1) / set_.granularity; }
-  std::size_t block_of(Position position) const {
-    return static_cast<std::size_t>(position) / set_.granularity;
-  }
-  std::size_t tokens_of(std::size_t block) const {
-    return std::min(length_ - block * set_.granularity, set_.granularity);
-  }
+  std::size_t block_of(Position row) const { return blocks_.of(static_cast<std::size_t>(row)); }
   std::size_t importance_budget(std::size_t budget) const {
     return budget - static_cast<std::size_t>(set_.share * static_cast<double>(budget));
   }
 
-  /// Returns positions, ascending. Marks the blocks that are kept as representatives.
+  /// Returns rows of the prompt, ascending. Marks the blocks that are kept as representatives.
   std::vector<Position> choose(std::size_t budget, const Protection& guard,
                                std::vector<char>& represents) const {
     const std::size_t important = std::max(importance_budget(budget), order_.protected_tokens(guard));
     std::vector<Position> keep = order_.best(budget >= length_ ? budget : important, guard);
-    std::vector<char> kept(n_blocks());
+    std::vector<char> kept(blocks_.count());
     for (const Position position : keep) kept[block_of(position)] = 1;
     std::vector<std::uint32_t> candidates;
     std::size_t left_over = 0;
     for (std::size_t b = 0; b < kept.size(); ++b) {
       if (kept[b]) continue;
       candidates.push_back(static_cast<std::uint32_t>(b));
-      left_over += tokens_of(b);
+      left_over += blocks_.size(b);
     }
     const std::size_t room = std::min(budget, length_) - keep.size();
     const std::size_t count = std::min(candidates.size(), room / set_.granularity);
     if (left_over > room) candidates = representatives(candidates, count, budget, guard);
     for (const std::uint32_t b : candidates) {
       represents[b] = 1;
-      for (std::size_t i = 0; i < tokens_of(b); ++i)
-        keep.push_back(static_cast<Position>(b * set_.granularity + i));
+      for (std::size_t row = blocks_.begin(b); row < blocks_.end(b); ++row)
+        keep.push_back(static_cast<Position>(row));
     }
     std::sort(keep.begin(), keep.end());
     return keep;
@@ -326,7 +322,7 @@ class KvCrush final : public Eviction {
                                              std::size_t budget, const Protection& guard) const {
     if (count == 0) return {};
     if (set_.cluster == Cluster::kmeans_keys) {
-      const std::size_t dim = block_keys_.size() / n_blocks();
+      const std::size_t dim = block_keys_.size() / blocks_.count();
       return nearest_to_centres(candidates, count, dim, [&](std::uint32_t block, std::size_t d) {
         return block_keys_[block * dim + d];
       });
@@ -344,11 +340,11 @@ class KvCrush final : public Eviction {
   /// the token. A last block that is not full is padded with zeros.
   Fingerprints fingerprints(std::size_t budget) const {
     const std::size_t asked = set_.at_budget ? budget : std::max(length_ / 2, set_.base.floor());
-    Fingerprints out(n_blocks(), set_.granularity * bases_.size());
+    Fingerprints out(blocks_.count(), set_.granularity * bases_.size());
     for (std::size_t head = 0; head < bases_.size(); ++head)
-      for (const Position position : bases_[head].start(asked).keep)
-        out.set(block_of(position),
-                static_cast<std::size_t>(position) % set_.granularity * bases_.size() + head);
+      for (const Position row : bases_[head].start(asked).keep)
+        out.set(block_of(row),
+                (blocks_.first + static_cast<std::size_t>(row)) % set_.granularity * bases_.size() + head);
     return out;
   }
 
@@ -384,14 +380,14 @@ class KvCrush final : public Eviction {
   void average_keys(const Prompt& prompt) {
     std::size_t dim = 0;
     for (int lane = 0; lane < n_lanes_; ++lane) dim += prompt.keys(lane).cols;
-    block_keys_.assign(n_blocks() * dim, 0.0F);
+    block_keys_.assign(blocks_.count() * dim, 0.0F);
     std::size_t first = 0;
     for (int lane = 0; lane < n_lanes_; ++lane) {
       const MatrixView keys = prompt.keys(lane);
       for (std::size_t j = 0; j < length_; ++j)
         for (std::size_t d = 0; d < keys.cols; ++d)
-          block_keys_[j / set_.granularity * dim + first + d] +=
-              keys(j, d) / static_cast<float>(tokens_of(j / set_.granularity));
+          block_keys_[blocks_.of(j) * dim + first + d] +=
+              keys(j, d) / static_cast<float>(blocks_.size(blocks_.of(j)));
       first += keys.cols;
     }
   }
@@ -402,6 +398,7 @@ class KvCrush final : public Eviction {
   HeadBases bases_;
   KeepRule selection_;
   std::size_t length_ = 0;
+  PromptBlocks blocks_;
   BlockOrder order_;
   std::vector<float> block_keys_;  ///< kmeans_keys: [blocks, n_lanes * head_dim]
 };

@@ -64,16 +64,16 @@ class LagKv final : public ScoredEviction {
 
  private:
   std::vector<double> score(const Prompt& prompt) override {
-    const std::size_t length = prompt.length();
+    const std::size_t length = prompt.length(), sinks = prompt.sinks(sinks_);
     std::vector<double> out(length, 1.0);
-    if (length < sinks_ + 2 * lag_) {
-      for (std::size_t j = sinks_; j < length; ++j)
-        out[j] = static_cast<double>(j - sinks_) / static_cast<double>(length - sinks_);
+    if (length < sinks + 2 * lag_) {
+      for (std::size_t j = sinks; j < length; ++j)
+        out[j] = static_cast<double>(j - sinks) / static_cast<double>(length - sinks);
       return out;
     }
-    const std::size_t lags = (length - sinks_) / lag_;
+    const std::size_t lags = (length - sinks) / lag_;
     for (std::size_t p = 0; p + 1 < lags; ++p) {
-      const std::size_t first = sinks_ + p * lag_;
+      const std::size_t first = sinks + p * lag_;
       const std::span<double> scores = std::span(out).subspan(first, lag_);
       std::fill(scores.begin(), scores.end(), 0.0);
       add_lag(prompt.keys(0), first, lag_, scores);

@@ -25,7 +25,10 @@ class Nacl final : public ScoredEviction {
   double rows_in_score(std::size_t prompt) const override { return static_cast<double>(rows_.in(prompt)); }
 
  private:
-  std::vector<double> score(const Prompt& /*prompt*/) override { return sums_.mean(); }
+  std::vector<double> score(const Prompt& prompt) override {
+    first_ = prompt.first();
+    return sums_.mean();
+  }
 
   /// Marks the random part: drawn without replacement, with probability softmax(score) among the positions
   /// that are not top.
@@ -37,12 +40,13 @@ class Nacl final : public ScoredEviction {
     std::vector<char> taken = stays;
     for (const std::size_t position : highest(scores(), taken, room - n_random)) taken[position] = 1;
     std::vector<double> perturbed(scores().begin(), scores().end());
-    for (std::size_t j = 0; j < perturbed.size(); ++j) perturbed[j] += gumbel(combine({key_, j}));
+    for (std::size_t j = 0; j < perturbed.size(); ++j) perturbed[j] += gumbel(combine({key_, first_ + j}));
     for (const std::size_t position : highest(perturbed, taken, n_random)) stays[position] = 1;
   }
 
   double random_;
   std::uint64_t key_;
+  std::size_t first_ = 0;  ///< position of the first row
   LastRows rows_;
   ColumnSums sums_;
 };

@@ -105,6 +105,14 @@ class BlockLedger {
     for (std::size_t i = 0; i < seen.size(); ++i) sums_[i] += seen[i];
   }
 
+  /// The window leaves the oldest resident token behind: the start area moves on by one.
+  void leave_oldest() {
+    --length_;
+    if (sums_.empty()) return;
+    sums_.erase(sums_.begin());
+    ages_.erase(ages_.begin());
+  }
+
   /// Returns the blocks to evict now, ascending, numbered from the start of the resident tokens, and removes
   /// them. It neither evicts nor draws anything before another query has been added.
   std::vector<std::size_t> evict() {
@@ -205,10 +213,16 @@ class OpenVinoDecoder final : public Decoder {
     std::iota(slots_by_age_.begin(), slots_by_age_.end(), std::size_t{0});
   }
 
-  void evict(const Arrival& /*arrival*/, std::vector<std::size_t>& victims) override {
-    for (const std::size_t block : ledger_.evict())
+  void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
+    if (arrival.leaving) {
+      ledger_.leave_oldest();
+      victims.push_back(*arrival.leaving);
+      slots_by_age_.erase(slots_by_age_.begin());
+    }
+    const std::vector<std::size_t> blocks = ledger_.evict();
+    for (const std::size_t block : blocks)
       for (std::size_t i = block * block_; i < (block + 1) * block_; ++i) victims.push_back(slots_by_age_[i]);
-    if (!victims.empty()) slots_by_age_.clear();
+    if (!blocks.empty()) slots_by_age_.clear();
   }
 
   void observe(const Step& step) override {

@@ -51,8 +51,8 @@ class Random final : public ScoredEviction {
 
   std::vector<double> score(const Prompt& prompt) override {
     std::vector<double> out(prompt.length());
-    for (std::size_t position = 0; position < out.size(); ++position)
-      out[position] = draws_(static_cast<Position>(position));
+    for (std::size_t row = 0; row < out.size(); ++row)
+      out[row] = draws_(static_cast<Position>(prompt.first() + row));
     return out;
   }
 

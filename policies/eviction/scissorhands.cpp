@@ -138,9 +138,12 @@ class Record {
 
 class ScissorhandsDecoder final : public ScoredDecoder {
  public:
-  ScissorhandsDecoder(const Settings& settings, const KeepRule& selection, Record record,
-                      std::vector<double> scores)
-      : ScoredDecoder(selection, std::move(scores)), settings_(settings), record_(std::move(record)) {}
+  ScissorhandsDecoder(const Settings& settings, const CacheUnit& unit, const KeepRule& selection,
+                      Record record, std::vector<double> scores)
+      : ScoredDecoder(selection, std::move(scores)),
+        settings_(settings),
+        unit_(unit),
+        record_(std::move(record)) {}
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
     Arrival as_seen = arrival;
@@ -154,7 +157,7 @@ class ScissorhandsDecoder final : public ScoredDecoder {
     row_.assign(step.slots.size(), 0);
     add_attention(step, settings_.feedback, Group::mean, 1, row_);
     const std::size_t keys = settings_.threshold == Threshold::position
-                                 ? static_cast<std::size_t>(step.position) + 1
+                                 ? unit_.reach(static_cast<std::size_t>(step.position) + 1)
                                  : step.slots.size();
     std::vector<char> pivotal(row_.size());
     for (std::size_t slot = 0; slot < row_.size(); ++slot) pivotal[slot] = is_pivotal(row_[slot], keys);
@@ -176,6 +179,7 @@ class ScissorhandsDecoder final : public ScoredDecoder {
   }
 
   Settings settings_;
+  CacheUnit unit_;
   Record record_;
   std::vector<double> row_;
 };
@@ -213,6 +217,7 @@ class Scissorhands final : public ScoredEviction {
 
   std::vector<double> score(const Prompt& prompt) override {
     const std::size_t length = prompt.length();
+    first_ = static_cast<Position>(prompt.first());
     if (prompt_ == PromptRule::compress) {
       std::vector<double> out = window_score(end_, kCompressorWindow, length, kCompressorPool, Group::mean);
       const double best = *std::max_element(out.begin(), out.end());
@@ -228,20 +233,22 @@ class Scissorhands final : public ScoredEviction {
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
     Record record = record_of(slots);
     std::vector<double> scores = scores_in(record, slots);
-    return std::make_unique<ScissorhandsDecoder>(settings_, selection(budget), std::move(record),
+    return std::make_unique<ScissorhandsDecoder>(settings_, unit(), selection(budget), std::move(record),
                                                  std::move(scores));
   }
 
-  /// Returns the record of the prompt positions that are kept.
+  /// Returns the record of the rows of the prompt that are kept.
   Record record_of(std::span<const Position> slots) const {
     Record record(settings_.history);
+    std::vector<Position> held(slots.begin(), slots.end());
+    for (Position& position : held) position += first_;
     if (prompt_ == PromptRule::compress) {
       const std::vector<double> sums = columns_.mean();
       std::vector<char> pivotal;
       for (const Position position : slots)
         pivotal.push_back(is_pivotal(
             sums[static_cast<std::size_t>(position)] / static_cast<double>(sums.size()), slots.size()));
-      record.add(static_cast<Position>(sums.size()) - 1, slots, std::move(pivotal));
+      record.add(first_ + static_cast<Position>(sums.size()) - 1, held, std::move(pivotal));
     }
     for (std::size_t i = 0; prompt_ == PromptRule::rank && i < rows_.size(); ++i) {
       const std::size_t query = rows_.query(i);
@@ -250,7 +257,7 @@ class Scissorhands final : public ScoredEviction {
         pivotal.push_back(
             static_cast<std::size_t>(position) <= query &&
             is_pivotal(static_cast<double>(rows_.row(i)[static_cast<std::size_t>(position)]), query + 1));
-      record.add(static_cast<Position>(query), slots, std::move(pivotal));
+      record.add(first_ + static_cast<Position>(query), held, std::move(pivotal));
     }
     return record;
   }
@@ -258,11 +265,12 @@ class Scissorhands final : public ScoredEviction {
   std::vector<double> scores_in(const Record& record, std::span<const Position> slots) const {
     std::vector<double> out;
     for (std::size_t slot = 0; slot < slots.size(); ++slot)
-      out.push_back(record.score(settings_.count, slots[slot], slot));
+      out.push_back(record.score(settings_.count, first_ + slots[slot], slot));
     return out;
   }
 
   Settings settings_;
+  Position first_ = 0;  ///< of the first row
   PromptRule prompt_;
   MeanRows rows_;
   ColumnSums columns_, end_;

@@ -57,27 +57,27 @@ class CamCodec final : public Codec {
     received_.clear();
     for (const Position position : rows.positions())
       for (const std::vector<Received>& of_lane : *prompt_)
-        received_.push_back(of_lane[static_cast<std::size_t>(position)]);
+        received_.push_back(of_lane[static_cast<std::size_t>(position) - prompt.first()]);
     if (!rule_.prompt) return;
     std::vector<Place> staying;
     for (std::size_t slot = 0; slot < rows.slots(); ++slot) staying.push_back({rows.positions()[slot], slot});
     std::ranges::sort(staying);
-    for (std::size_t position = 0; position < prompt.length(); ++position) {
-      if (rows.holds(static_cast<Position>(position))) continue;
+    for (std::size_t row = 0; row < prompt.length(); ++row) {
+      const auto position = static_cast<Position>(prompt.first() + row);
+      if (rows.holds(position)) continue;
       for (std::size_t lane = 0; lane < n_lanes_; ++lane)
-        spread(lane,
-               {static_cast<Position>(position), (*prompt_)[lane][position],
-                prompt.values(static_cast<int>(lane)).row(position)},
+        spread(lane, {position, (*prompt_)[lane][row], prompt.values(static_cast<int>(lane)).row(row)},
                staying, rows);
     }
   }
 
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> behind) override {
     std::vector<char> leaves(rows.slots());
     std::vector<Place> leaving, staying;
     for (const std::size_t victim : victims) leaves[victim] = 1;
     for (std::size_t slot = 0; slot < rows.slots(); ++slot)
-      (leaves[slot] != 0 ? leaving : staying).push_back({rows.positions()[slot], slot});
+      if (slot != behind) (leaves[slot] != 0 ? leaving : staying).push_back({rows.positions()[slot], slot});
     std::ranges::sort(leaving);
     std::ranges::sort(staying);
     for (const auto& [position, slot] : leaving)

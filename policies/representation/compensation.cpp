@@ -26,16 +26,17 @@ class CompensationCodec final : public Codec {
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
       const MatrixView keys = prompt.keys(static_cast<int>(lane)),
                        values = prompt.values(static_cast<int>(lane));
-      for (std::size_t position = 0; position < prompt.length(); ++position)
-        if (!rows.holds(static_cast<Position>(position)))
-          lanes_[lane].add(keys.row(position), values.row(position));
+      for (std::size_t row = 0; row < prompt.length(); ++row)
+        if (!rows.holds(static_cast<Position>(prompt.first() + row)))
+          lanes_[lane].add(keys.row(row), values.row(row));
       write(lane, rows);
     }
   }
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> behind) override {
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
       for (const std::size_t victim : victims)
-        lanes_[lane].add(rows.key(lane, victim), rows.value(lane, victim));
+        if (victim != behind) lanes_[lane].add(rows.key(lane, victim), rows.value(lane, victim));
       write(lane, rows);
     }
   }

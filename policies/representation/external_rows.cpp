@@ -56,7 +56,7 @@ class ExternalRows final : public Representation {
 
   void finish_prompt(const Prompt& prompt) override {
     if (!unit_.tables) bug("a representation with a file parameter runs where no files can be read");
-    prompt_ = prompt.length();
+    prompt_ = prompt.first() + prompt.length();
     read(keys_, static_cast<std::size_t>(unit_.head_dim), rows_.keys);
     read(values_, static_cast<std::size_t>(unit_.value_dim), rows_.values);
     if (rows_.keys[0].size() / static_cast<std::size_t>(unit_.head_dim) != rows_.positions)

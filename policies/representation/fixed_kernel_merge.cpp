@@ -30,12 +30,13 @@ class FixedKernelCodec final : public Codec {
   }
 
   void begin(const Prompt& prompt, CacheRows& rows) override {
+    first_ = prompt.first();
     if (rule_.blend == 0 || rows.slots() == prompt.length()) return;
     for (std::size_t lane = 0; lane < scores_->size(); ++lane) {
       const MatrixView keys = prompt.keys(static_cast<int>(lane)),
                        values = prompt.values(static_cast<int>(lane));
       for (const std::size_t slot : mixed(lane, rows)) {
-        const auto own = static_cast<std::size_t>(rows.positions()[slot]);
+        const std::size_t own = static_cast<std::size_t>(rows.positions()[slot]) - first_;
         mix(keys, own, rows.key(lane, slot));
         mix(values, own, rows.value(lane, slot));
       }
@@ -50,7 +51,7 @@ class FixedKernelCodec final : public Codec {
     std::vector<std::size_t> order(rows.slots());
     for (std::size_t slot = 0; slot < order.size(); ++slot) order[slot] = slot;
     const auto score = [&](std::size_t slot) {
-      return (*scores_)[lane][static_cast<std::size_t>(rows.positions()[slot])];
+      return (*scores_)[lane][static_cast<std::size_t>(rows.positions()[slot]) - first_];
     };
     std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
       return score(a) != score(b) ? score(a) > score(b) : rows.positions()[a] < rows.positions()[b];
@@ -75,6 +76,7 @@ class FixedKernelCodec final : public Codec {
   }
 
   Rule rule_;
+  std::size_t first_ = 0;  ///< position of the prompt's first row
   const std::vector<std::vector<double>>* scores_;
   std::vector<double> kernel_{};  ///< by distance
 };

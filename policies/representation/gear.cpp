@@ -111,7 +111,8 @@ class GearCodec final : public Codec {
     std::ranges::sort(waiting_);
     code(waiting_.size() / rule_.buffer * rule_.buffer, rows);
   }
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> /*behind*/) override {
     for (const std::size_t victim : victims) {
       const Position position = rows.positions()[victim];
       std::erase(waiting_, position);

@@ -100,7 +100,8 @@ class MikvCodec final : public Codec {
     for (const LanePrompt& lane : lanes) scores_.push_back(lane.scores);
   }
 
-  void begin(const Prompt& /*prompt*/, CacheRows& rows) override {
+  void begin(const Prompt& prompt, CacheRows& rows) override {
+    for (std::vector<double>& lane : scores_) lane.insert(lane.begin(), prompt.first(), 0.0);
     important_.assign(rows.shape().n_lanes, {});
     for (std::size_t lane = 0; lane < important_.size(); ++lane) {
       for (const Position p : rows.positions()) mark(lane, p, true);

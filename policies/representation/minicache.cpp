@@ -124,7 +124,7 @@ class MiniCodec final : public Codec {
   MiniCodec(const Rule& rule, bool upper, const std::vector<LanePrompt>& prompt)
       : rule_(rule), upper_(upper), prompt_(&prompt) {}
 
-  void begin(const Prompt& /*prompt*/, CacheRows& rows) override {
+  void begin(const Prompt& prompt, CacheRows& rows) override {
     if (prompt_->empty())
       for (std::size_t slot = 0; slot < rows.slots(); ++slot) settle(slot, rows);
     for (const LanePrompt& lane : *prompt_)
@@ -134,16 +134,17 @@ class MiniCodec final : public Codec {
       for (const Side side : {kKeys, kValues}) {
         const SidePrompt& of = (*prompt_)[lane].sides[side];
         for (std::size_t slot = 0; slot < rows.slots(); ++slot) {
-          const auto position = static_cast<std::size_t>(rows.positions()[slot]);
+          const std::size_t row_of_prompt = static_cast<std::size_t>(rows.positions()[slot]) - prompt.first();
           const std::span<float> row = vector(rows, lane, slot, side);
-          apart(lane, slot, side) = of.apart[position];
-          if (!of.apart[position])
-            std::copy_n(of.shared.begin() + static_cast<std::ptrdiff_t>(position * row.size()), row.size(),
-                        row.begin());
+          apart(lane, slot, side) = of.apart[row_of_prompt];
+          if (!of.apart[row_of_prompt])
+            std::copy_n(of.shared.begin() + static_cast<std::ptrdiff_t>(row_of_prompt * row.size()),
+                        row.size(), row.begin());
         }
       }
   }
-  void leave(std::span<const std::size_t> victims, CacheRows& /*rows*/) override {
+  void leave(std::span<const std::size_t> victims, CacheRows& /*rows*/,
+             std::optional<std::size_t> /*behind*/) override {
     if (!angles_.empty()) close_up(apart_, victims, angles_.size());
   }
   void join(std::size_t own_slot, CacheRows& rows) override {

@@ -75,7 +75,8 @@ class QjlCodec final : public Codec {
     values_.begin(waiting_, rows);
     code_oldest(waiting_.size() / rule_.buffer * rule_.buffer, rows);
   }
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> /*behind*/) override {
     for (const std::size_t victim : victims) {
       const Position position = rows.positions()[victim];
       values_.leave(position);

@@ -66,11 +66,11 @@ class KeyRotation {
     if (!rule_.reorder || rule_.code.exact()) return;
     std::vector<double> sums(n_lanes * dim_);
     std::vector<float> key(sums.size());
-    for (std::size_t position = 0; position < prompt.length(); ++position) {
+    for (std::size_t row = 0; row < prompt.length(); ++row) {
       for (std::size_t lane = 0; lane < n_lanes; ++lane)
-        std::ranges::copy(prompt.keys(static_cast<int>(lane)).row(position), key.data() + lane * dim_);
+        std::ranges::copy(prompt.keys(static_cast<int>(lane)).row(row), key.data() + lane * dim_);
       bound(key);
-      spread(position, key);
+      spread(prompt.first() + row, key);
       for (std::size_t c = 0; c < key.size(); ++c) sums[c] += static_cast<double>(key[c]);
     }
     order_.resize(sums.size());
@@ -121,7 +121,8 @@ class RotateCodec final : public Codec {
     for (std::size_t slot = 0; slot < rows.slots(); ++slot)
       if (!sinks_.contains(rows.positions()[slot])) code(slot, rows);
   }
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> /*behind*/) override {
     for (const std::size_t victim : victims) sinks_.erase(rows.positions()[victim]);
   }
   /// The token's own query reads its code, too, as in the authors' code.

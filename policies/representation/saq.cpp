@@ -56,7 +56,8 @@ class SaqCodec final : public Codec {
     std::ranges::sort(joined);
     for (const Position position : joined) take(position, rows);
   }
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> /*behind*/) override {
     for (const std::size_t victim : victims) {
       const Position position = rows.positions()[victim];
       const auto found = segment_of_.find(position);

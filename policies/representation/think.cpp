@@ -43,7 +43,8 @@ class ThinkCodec final : public Codec {
     std::ranges::sort(window_);
     prune(rows);
   }
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> /*behind*/) override {
     for (const std::size_t victim : victims) std::erase(window_, rows.positions()[victim]);
   }
   void settle(std::size_t own_slot, CacheRows& rows) override {

@@ -145,7 +145,8 @@ class ZipCodec final : public Codec {
   ZipCodec(const Rule& rule, const CacheUnit& unit, const std::vector<std::vector<double>>& scores)
       : rule_(rule), unit_(unit), scores_(&scores) {}
 
-  void begin(const Prompt& /*prompt*/, CacheRows& rows) override {
+  void begin(const Prompt& prompt, CacheRows& rows) override {
+    first_ = prompt.first();
     lanes_.assign(rows.shape().n_lanes, {});
     waiting_.assign(rows.positions().begin(), rows.positions().end());
     std::ranges::sort(waiting_);
@@ -153,7 +154,8 @@ class ZipCodec final : public Codec {
     draw_probes();
   }
 
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> /*behind*/) override {
     for (const std::size_t victim : victims) {
       const Position position = rows.positions()[victim];
       std::erase(waiting_, position);
@@ -239,7 +241,8 @@ class ZipCodec final : public Codec {
   double score(std::size_t lane, Position position) const {
     if (!rule_.scores()) return 0;
     const std::vector<double>& scores = (*scores_)[lane];
-    if (const auto at = static_cast<std::size_t>(position); at < scores.size()) return scores[at];
+    if (const std::size_t row = static_cast<std::size_t>(position) - first_; row < scores.size())
+      return scores[row];
     const Received& of = lanes_[lane].received.at(position);
     const double divisor = rule_.last || rule_.normaliser == Normaliser::none ? 1
                            : rule_.normaliser == Normaliser::rows             ? of.rows
@@ -289,6 +292,7 @@ class ZipCodec final : public Codec {
   Rule rule_;
   CacheUnit unit_;
   const std::vector<std::vector<double>>* scores_;
+  std::size_t first_ = 0;  ///< position of the prompt's first row
   std::vector<Lane> lanes_;
   std::vector<double> probes_{};   ///< per row until everything is coded again: how often it counts
   std::vector<Position> waiting_;  ///< exact tokens, in the order in which they joined

@@ -90,15 +90,17 @@ class Learner {
  public:
   Learner(const Rule& rule, std::size_t dim) : rule_(rule), dim_(dim), moments_(dim * dim) {}
 
-  void add(std::span<const MatrixView> queries, const MatrixView& keys, const Rotary& rotary) {
+  /// Row r stands at position `first` + r.
+  void add(std::span<const MatrixView> queries, const MatrixView& keys, const Rotary& rotary,
+           std::size_t first = 0) {
     std::vector<float> row(dim_);
     for (std::size_t i = 0; i < keys.rows; ++i) {
       std::ranges::copy(keys.row(i), row.begin());
-      unrotate(rotary, i, dim_, row);
+      unrotate(rotary, first + i, dim_, row);
       keys_.insert(keys_.end(), row.begin(), row.end());
       for (const MatrixView& head : queries) {
         std::ranges::copy(head.row(i), row.begin());
-        unrotate(rotary, i, dim_, row);
+        unrotate(rotary, first + i, dim_, row);
         rotate(rotary, rule_.offset, dim_, row);
         for (std::size_t a = 0; a < dim_; ++a)
           for (std::size_t b = 0; b <= a; ++b)
@@ -282,7 +284,7 @@ class A2ats final : public Selection {
       Learner learner(rule_, static_cast<std::size_t>(unit_.head_dim));
       std::vector<MatrixView> queries;
       for (int g = 0; g < unit_.group; ++g) queries.push_back(prompt.queries(lane * unit_.group + g));
-      learner.add(queries, prompt.keys(lane), prompt.rotary());
+      learner.add(queries, prompt.keys(lane), prompt.rotary(), prompt.first());
       codebooks_.push_back(
           learner.learn(std::min(rule_.centres, learner.tokens()),
                         combine({unit_.seed, key_of("a2ats"), static_cast<std::uint64_t>(unit_.layer),

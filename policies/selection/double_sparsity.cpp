@@ -42,11 +42,13 @@ class ChannelSizes {
   ChannelSizes(std::size_t group, std::size_t dim)
       : dim_(dim), queries_(group * dim), keys_(dim), products_(group * dim) {}
 
-  void add(std::span<const MatrixView> queries, const MatrixView& keys, const Rotary& rotary) {
+  /// Row r stands at position `first` + r.
+  void add(std::span<const MatrixView> queries, const MatrixView& keys, const Rotary& rotary,
+           std::size_t first = 0) {
     std::vector<float> plain(dim_);
     const auto add_plain = [&](std::span<const float> row, std::size_t position, double* sums) {
       std::ranges::copy(row, plain.begin());
-      unrotate(rotary, position, dim_, plain);
+      unrotate(rotary, first + position, dim_, plain);
       for (std::size_t c = 0; c < dim_; ++c) sums[c] += static_cast<double>(std::fabs(plain[c]));
     };
     for (std::size_t i = 0; i < keys.rows; ++i) {
@@ -183,7 +185,7 @@ class DoubleSparsity final : public Selection {
       ChannelSizes sizes(static_cast<std::size_t>(unit_.group), static_cast<std::size_t>(unit_.head_dim));
       std::vector<MatrixView> queries;
       for (int g = 0; g < unit_.group; ++g) queries.push_back(prompt.queries(lane * unit_.group + g));
-      sizes.add(queries, prompt.keys(lane), prompt.rotary());
+      sizes.add(queries, prompt.keys(lane), prompt.rotary(), prompt.first());
       choose(sizes.of(rule_.order));
     }
   }

@@ -143,7 +143,7 @@ class Pqcache final : public Selection {
   Pqcache(const Rule& rule, const CacheUnit& unit) : rule_(rule), unit_(unit) {}
 
   void finish_prompt(const Prompt& prompt) override {
-    const std::size_t n = prompt.length() - std::min(prompt.length(), rule_.sinks);
+    const std::size_t sinks = prompt.sinks(rule_.sinks), n = prompt.length() - sinks;
     if (n < rule_.centres()) return;
     const auto dim = static_cast<std::size_t>(unit_.head_dim);
     for (int lane = 0; lane < unit_.n_lanes; ++lane) {
@@ -154,7 +154,7 @@ class Pqcache final : public Selection {
         const std::uint64_t key =
             combine({unit_.seed, key_of("pqcache"), static_cast<std::uint64_t>(unit_.layer),
                      static_cast<std::uint64_t>(unit_.first_kv_head + lane), part});
-        parts.push_back(clustered({keys.data + rule_.sinks * keys.stride + first, n, width, keys.stride},
+        parts.push_back(clustered({keys.data + sinks * keys.stride + first, n, width, keys.stride},
                                   rule_.centres(), key, rule_.rounds));
       }
     }

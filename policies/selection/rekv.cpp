@@ -41,7 +41,7 @@ class RekvSelector final : public Selector {
       kept.emplace_back(tokens.positions()[slot], slot);
     std::ranges::sort(kept);
     const std::size_t blocks = rule_.blocks(kept.size());
-    block_of_.assign(prompt.length(), kNone);
+    block_of_.assign(prompt.first() + prompt.length(), kNone);
     std::vector<double> sums(blocks * n_lanes_ * dim_);
     row_.resize(dim_);
     for (std::size_t i = 0; i < blocks * rule_.block; ++i) {

@@ -31,7 +31,7 @@ class RetrievalSelector final : public Selector {
       kept.emplace_back(tokens.positions()[slot], slot);
     std::ranges::sort(kept);
     const std::size_t n = rule_.indexed(kept.size());
-    number_.assign(prompt.length(), kNone);
+    number_.assign(prompt.first() + prompt.length(), kNone);
     slots_.assign(n, kNone);
     removed_.assign(n, 0);
     looked_at_.resize(n);

@@ -38,7 +38,7 @@ class ShadowkvSelector final : public Selector {
     std::vector<Position> kept(tokens.positions().begin(), tokens.positions().end());
     std::ranges::sort(kept);
     const std::size_t chunks = rule_.chunks(kept.size());
-    chunk_of_.assign(prompt.length(), kNone);
+    chunk_of_.assign(prompt.first() + prompt.length(), kNone);
     for (std::size_t i = 0; i < chunks * rule_.chunk; ++i)
       chunk_of_[static_cast<std::size_t>(kept[i])] = i / rule_.chunk;
     held_.resize(chunks);
@@ -46,7 +46,9 @@ class ShadowkvSelector final : public Selector {
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
       // Means and outliers are of the keys before a representation has changed them.
       const MatrixView keys = prompt.keys(static_cast<int>(lane));
-      const auto key = [&](std::size_t i) { return keys.row(static_cast<std::size_t>(kept[i])); };
+      const auto key = [&](std::size_t i) {
+        return keys.row(static_cast<std::size_t>(kept[i]) - prompt.first());
+      };
       lanes_[lane].outlier = outlier_chunks(chunks, rule_.chunk, rule_.outliers_of(kept.size()), key);
       mean_keys(lanes_[lane], key);
     }

@@ -27,7 +27,7 @@ class TriforceSelector final : public Selector {
     std::vector<Position> kept(tokens.positions().begin(), tokens.positions().end());
     std::ranges::sort(kept);
     chunks_ = (kept.size() + rule_.chunk - 1) / rule_.chunk;
-    index_of_.assign(prompt.length(), 0);
+    index_of_.assign(prompt.first() + prompt.length(), 0);
     for (std::size_t i = 0; i < kept.size(); ++i) index_of_[static_cast<std::size_t>(kept[i])] = i;
     for (std::size_t lane = 0; lane < place_.size(); ++lane)
       rank(lane, tokens,

@@ -1,5 +1,7 @@
 #include "sim/attention/group_tensors.hpp"
 
+#include <algorithm>
+
 #include "sim/attention/finite_read.hpp"
 #include "traces/format/recorded_rows.hpp"
 
@@ -27,11 +29,17 @@ void will_read(const trace::Sequence& sequence, LaneGroup group, std::size_t fir
     sequence.will_read(trace::Tensor::query, group.layer, head, first_query, sequence.length() - first_query);
 }
 
+std::size_t held_tokens(const trace::Model& model, std::uint32_t layer, std::size_t n) {
+  const std::int32_t window = model.layer_window[layer];
+  return window < 0 ? n : std::min(n, static_cast<std::size_t>(window));
+}
+
 GroupTensors::GroupTensors(const trace::Sequence& sequence, LaneGroup group, const policy::Needs& needs)
     : sequence_(&sequence),
       group_(group),
       length_(sequence.length()),
       prompt_(sequence.prompt_length()),
+      first_held_(prompt_ - held_tokens(sequence.model(), group.layer, prompt_)),
       key_dim_(sequence.model().head_dim),
       value_dim_(sequence.model().v_head_dim),
       keys_(group.n_lanes * length_ * key_dim_),
@@ -105,7 +113,7 @@ MatrixView GroupTensors::PromptView::queries(int query_head) const {
 
 std::span<const std::uint8_t> GroupTensors::PromptView::classes() const {
   if (all_->classes_.empty()) return Prompt::classes();
-  return std::span(all_->classes_).first(all_->prompt_);
+  return std::span(all_->classes_).subspan(first(), length());
 }
 
 MatrixView GroupTensors::PromptView::output_weights(int query_head) const {

@@ -17,6 +17,9 @@ struct LaneGroup {
 /// Returns all lanes in order: one group per layer with `whole_layers`, else one per lane.
 std::vector<LaneGroup> lane_groups(const trace::Model& model, bool whole_layers);
 
+/// Returns how many of `n` tokens a lane of the layer holds: all, or those that its window reaches.
+std::size_t held_tokens(const trace::Model& model, std::uint32_t layer, std::size_t n);
+
 /// Says that the keys and values of a group, and its queries from position `first_query` on, will be read
 /// soon (Source::will_read()).
 void will_read(const trace::Sequence& sequence, LaneGroup group, std::size_t first_query);
@@ -32,6 +35,8 @@ class GroupTensors {
 
   const trace::Sequence& sequence() const { return *sequence_; }
   LaneGroup group() const { return group_; }
+  /// The first position of the prompt that the layer holds when it ends: 0, or what its window reaches.
+  std::size_t first_held() const { return first_held_; }
 
   /// [length, dim] of one lane, or of one query head of the group. Queries need Needs::queries.
   MatrixView keys(std::size_t lane) const { return rows(keys_, lane, key_dim_); }
@@ -69,11 +74,12 @@ class GroupTensors {
   /// Reads the column statistics of a query head of the group, [prompt] each.
   void read_columns(std::size_t query_head, std::span<float> sum, std::span<float> sum_squares) const;
 
-  /// The prompt of a unit that begins with lane `first_lane`.
+  /// The prompt of a unit that begins with lane `first_lane`, from first_held() on.
   class PromptView final : public policy::Prompt {
    public:
-    PromptView(const GroupTensors& all, std::size_t first_lane) : all_(&all), first_(first_lane) {}
-    std::size_t length() const override { return all_->prompt_; }
+    PromptView(const GroupTensors& all, std::size_t first_lane) : all_(&all), first_lane_(first_lane) {}
+    std::size_t length() const override { return all_->prompt_ - first(); }
+    std::size_t first() const override { return all_->first_held_; }
     MatrixView keys(int lane) const override { return prompt_of(all_->keys(at(lane, 1))); }
     MatrixView values(int lane) const override { return prompt_of(all_->values(at(lane, 1))); }
     MatrixView queries(int query_head) const override;
@@ -84,11 +90,13 @@ class GroupTensors {
 
    private:
     std::size_t at(int index, std::size_t per_lane) const {
-      return first_ * per_lane + static_cast<std::size_t>(index);
+      return first_lane_ * per_lane + static_cast<std::size_t>(index);
     }
-    MatrixView prompt_of(MatrixView all) const { return {all.data, all_->prompt_, all.cols, all.stride}; }
+    MatrixView prompt_of(MatrixView all) const {
+      return {all.data + first() * all.stride, length(), all.cols, all.stride};
+    }
     const GroupTensors* all_;
-    std::size_t first_;
+    std::size_t first_lane_;
   };
 
  private:
@@ -107,7 +115,7 @@ class GroupTensors {
 
   const trace::Sequence* sequence_;
   LaneGroup group_;
-  std::size_t length_, prompt_, key_dim_, value_dim_;
+  std::size_t length_, prompt_, first_held_, key_dim_, value_dim_;
   std::vector<float> keys_, values_, queries_, output_weights_;
   std::vector<KeyPanels> key_panels_;
   std::vector<std::uint8_t> classes_;

@@ -26,7 +26,8 @@ std::size_t first_prompt_row(const trace::Sequence& sequence, std::size_t rows);
 inline constexpr std::size_t kPromptBlock = 64;
 
 /// Calls observe_columns() of every observer that requires columns, then observe() in order of position per
-/// query head, then finish_prompt() of every observer. Advances `progress` by the rows computed.
+/// query head, then finish_prompt() of every observer. They see what the layer holds when the prompt ends,
+/// from GroupTensors::first_held() on (policies/api/eviction.hpp). Advances `progress` by the rows computed.
 void replay_prompt(const GroupTensors& tensors, std::span<const Subscription> subscriptions,
                    Progress& progress);
 

@@ -15,13 +15,17 @@ class UnitFuture final : public policy::Future {
   UnitFuture(const GroupTensors& tensors, std::size_t first_lane, std::size_t n_lanes,
              std::size_t first_position, std::size_t block);
 
-  std::size_t prompt() const override { return tensors_->sequence().prompt_length(); }
-  std::size_t first_position() const override { return first_; }
+  std::size_t prompt() const override { return tensors_->sequence().prompt_length() - first(); }
+  std::size_t first() const override { return tensors_->first_held(); }
+  std::size_t first_position() const override { return first_ - first(); }
   std::size_t steps() const override { return length_ - first_; }
-  MatrixView attention() const override { return {attention_.data(), steps(), length_, length_}; }
+  MatrixView attention() const override {
+    return {attention_.data() + first(), steps(), length_ - first(), length_};
+  }
   MatrixView queries(int query_head) const override;
   MatrixView keys(int lane) const override {
-    return tensors_->keys(first_lane_ + static_cast<std::size_t>(lane));
+    const MatrixView all = tensors_->keys(first_lane_ + static_cast<std::size_t>(lane));
+    return {all.data + first() * all.stride, all.rows - first(), all.cols, all.stride};
   }
   double scale() const override { return tensors_->sequence().model().attn_scale; }
 

@@ -106,6 +106,22 @@ Holding alike(const Model& model, const EqualLanes& lane) {
   return out;
 }
 
+/// The layers that a budget is split over.
+sim::LaneShape lane_shape(const Model& model, std::uint64_t prompt, std::uint64_t budget,
+                          std::optional<double> share) {
+  sim::LaneShape shape{model.cached_layers(), model.kv_heads, prompt};
+  for (const auto& [layers, window] : model.window_runs()) {
+    const std::size_t held = window == 0 ? prompt : std::min(prompt, window);
+    // The nudge is that of a replay's budgets.
+    const auto of_share = [&] { return static_cast<std::size_t>(*share * static_cast<double>(held) + 1e-9); };
+    shape.held.insert(shape.held.end(), layers, held);
+    shape.budgets.insert(shape.budgets.end(), layers, share ? of_share() : budget);
+  }
+  if (std::ranges::all_of(shape.held, [&](std::size_t held) { return held == prompt; }))
+    shape.held = shape.budgets = {};
+  return shape;
+}
+
 /// Limits lanes to the window of their layer: tokens behind it are freed, whatever the policy.
 Holding windowed(Holding holding) {
   for (EqualLayers& group : holding.layers)
@@ -182,7 +198,7 @@ void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Hold
 
 Holding rule_holding(const policy::Composition& composition, const Model& model,
                      std::uint64_t stored_kv_heads, std::uint64_t prompt, std::uint64_t generate,
-                     std::uint64_t budget) {
+                     std::uint64_t budget, std::optional<double> share) {
   const policy::Part &eviction = composition.eviction, &allocation = composition.allocation;
   check_buildable(eviction);
   const std::uint64_t context = checked_sum("the context", prompt, generate);
@@ -197,9 +213,12 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
     usage_error("a budget of " + std::to_string(budget) + " tokens is above the context of " +
                     std::to_string(context),
                 composition.name, "Give at most prompt + generated tokens.");
+  sim::LaneShape shape = lane_shape(model, prompt, budget, share);
+  for (const std::size_t in_layer : shape.budgets)
+    if (in_layer < prompt) sim::check_floor(composition, in_layer, "the budget of a layer with a window");
   // There is nothing to split if every lane holds its prompt.
-  if (sim::nothing_to_split(composition, prompt, budget) || allocation.spec->even() ||
-      splits_by_trace(composition))
+  if (shape.held.empty() && (sim::nothing_to_split(composition, shape, budget) || allocation.spec->even() ||
+                             splits_by_trace(composition)))
     return windowed(alike(model, rule.lane(std::max<std::uint64_t>(budget, composition.floor()), stored)));
 
   const std::uint64_t lanes = checked_product("the lanes", model.cached_layers(), model.kv_heads);
@@ -210,8 +229,11 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
   checked_product("the budget", lanes, budget);
 
   const MatrixTables tables;
-  const std::vector<std::size_t> budgets = sim::lane_budgets(
-      composition, {model.cached_layers(), model.kv_heads, prompt}, budget, {.tables = &tables});
+  std::vector<std::size_t> budgets;
+  if (splits_by_trace(composition))
+    for (const std::size_t in_layer : shape.budgets) budgets.insert(budgets.end(), model.kv_heads, in_layer);
+  else
+    budgets = sim::lane_budgets(composition, shape, budget, {.tables = &tables});
   Holding out;
   std::size_t layer = 0;
   for (const auto& [layers, window] : model.window_runs())

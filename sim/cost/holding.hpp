@@ -80,20 +80,20 @@ void check_holding(const Model& model, std::uint64_t stored_kv_heads, const Hold
 /// generate, for
 /// oracles, and as the allocation does.
 /// No lane holds more than the sliding window of its layer, because runtimes free tokens that no later token
-/// attends to. The tokens that a policy keeps are taken to be within the window.
+/// attends to. `share`: the budget is this share of what a lane can hold of the prompt, as in a replay;
+/// empty: it is a number of tokens.
 Holding rule_holding(const policy::Composition& composition, const Model& model,
                      std::uint64_t stored_kv_heads, std::uint64_t prompt, std::uint64_t generate,
-                     std::uint64_t budget);
+                     std::uint64_t budget, std::optional<double> share = {});
 
 /// Returns whether the allocation splits by measurements on a prompt, which rule_holding() takes as uniform.
 bool splits_by_trace(const policy::Composition& composition);
 
 /// Returns what a replayed cell held, lane by lane: exact after the prompt and at the last step, and between
 /// them for lanes that only grow or have stopped growing. `stored_kv_heads` is a multiple of the outcome's
-/// heads: each lane is stored that many times; 0: once. `model` says which layers have a window. A replay
-/// frees no tokens beyond a window, so they count as held. What a representation took is as counted, if the
-/// trace's numbers have `element_bits`; a ledger, which knows no evictions, says it otherwise. Throws
-/// Error(bug) for a skipped cell.
+/// heads: each lane is stored that many times; 0: once. `model` says which layers have a window. What a
+/// representation took is as counted, if the trace's numbers have `element_bits`; a ledger, which knows no
+/// evictions, says it otherwise. Throws Error(bug) for a skipped cell.
 Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell, const Model& model,
                          std::uint64_t stored_kv_heads, std::uint64_t element_bits = 16);
 

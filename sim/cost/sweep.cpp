@@ -17,7 +17,7 @@ SweepResult result_of(const SweepPoint& point) {
     check_serving(*point.model, point.serving);
     const Holding holding =
         rule_holding(*point.composition, *point.model, stored_heads(*point.model, point.serving.layout),
-                     point.serving.prompt, point.serving.generate, point.budget);
+                     point.serving.prompt, point.serving.generate, point.budget, point.share);
     const policy::Cost cost = cost_of(*point.composition, *point.model, point.serving.prompt, point.budget);
     const Serving serving = served_with(point.serving, *point.composition);
     result.estimate = estimate(*point.model, *point.machine, serving, holding, cost, point.budget);

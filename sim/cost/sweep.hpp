@@ -1,6 +1,7 @@
 #pragma once
 /// Estimates many points at once.
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,7 +17,8 @@ struct SweepPoint {
   const policy::Composition* composition = nullptr;
   Serving serving{};
   std::uint64_t budget = 0;
-  std::uint64_t cap = 0;  ///< bytes per device for the search of the largest batch; 0: no search
+  std::optional<double> share{};  ///< as rule_holding() takes it
+  std::uint64_t cap = 0;          ///< bytes per device for the search of the largest batch; 0: no search
 };
 
 struct SweepResult {

@@ -1,8 +1,6 @@
 #include "sim/feed/lane_budgets.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
 #include "sim/base/error.hpp"
 
@@ -13,20 +11,20 @@ namespace {
 void check_budgets(const policy::Part& allocation, const policy::AllocationRequest& request,
                    const std::vector<std::size_t>& budgets) {
   const std::string who = "allocation '" + allocation.spec->name + "' gave ";
-  const std::size_t total =
-      std::transform_reduce(budgets.begin(), budgets.end(), std::size_t{0}, std::plus<>(),
-                            [&](std::size_t n) { return n == policy::kNeverEvict ? request.prompt : n; });
   if (budgets.size() != request.n_lanes())
     bug(who + "budgets to " + std::to_string(budgets.size()) + " lanes");
-  if (total != request.budget * request.n_lanes() && !allocation.inexact())
-    bug(who + std::to_string(total) + " tokens instead of " +
-        std::to_string(request.budget * request.n_lanes()));
+  std::size_t total = 0, asked = 0;
   for (std::size_t lane = 0; lane < budgets.size(); ++lane) {
-    const bool uneven = request.shared && budgets[lane] != budgets[lane - lane % request.n_kv_heads];
-    if (budgets[lane] < std::min(request.floor, request.prompt) || budgets[lane] == 0 ||
-        (budgets[lane] > request.prompt && budgets[lane] != policy::kNeverEvict) || uneven)
-      bug(who + "lane " + std::to_string(lane) + " " + std::to_string(budgets[lane]) + " tokens");
+    const std::size_t layer = lane / request.n_kv_heads, held = request.held_in(layer), given = budgets[lane];
+    total += given == policy::kNeverEvict ? held : given;
+    asked += request.given_in(layer);
+    const bool uneven = request.shared && given != budgets[lane - lane % request.n_kv_heads];
+    if (given < std::min(request.floor, held) || given == 0 ||
+        (given > held && given != policy::kNeverEvict) || uneven)
+      bug(who + "lane " + std::to_string(lane) + " " + std::to_string(given) + " tokens");
   }
+  if (total != asked && !allocation.inexact())
+    bug(who + std::to_string(total) + " tokens instead of " + std::to_string(asked));
 }
 
 }  // namespace
@@ -39,34 +37,48 @@ void check_floor(const policy::Composition& composition, std::size_t budget, con
               "Give a budget of at least " + std::to_string(composition.floor()) + ", or other parameters.");
 }
 
-bool nothing_to_split(const policy::Composition& composition, std::size_t prompt, std::size_t budget) {
-  return composition.eviction.spec->own_budget() || (budget >= prompt && !composition.allocation.own_total());
+bool nothing_to_split(const policy::Composition& composition, const LaneShape& shape, std::size_t budget) {
+  if (composition.eviction.spec->own_budget()) return true;
+  if (composition.allocation.own_total()) return false;
+  for (std::size_t layer = 0; layer < shape.budgets.size(); ++layer)
+    if (shape.budgets[layer] < shape.held[layer]) return false;
+  return !shape.budgets.empty() || budget >= shape.prompt;
 }
 
 std::vector<std::size_t> lane_budgets(const policy::Composition& composition, const LaneShape& shape,
                                       std::size_t budget, LaneMeasurements measured) {
-  const std::size_t lanes = shape.n_layers * shape.n_kv_heads;
-  if (nothing_to_split(composition, shape.prompt, budget))
-    return std::vector<std::size_t>(lanes, composition.eviction.spec->own_budget()
-                                               ? policy::kNeverEvict
-                                               : std::max(budget, composition.floor()));
+  const std::size_t lanes = shape.n_layers * shape.n_kv_heads, floor = composition.floor();
+  if (composition.eviction.spec->own_budget()) return std::vector<std::size_t>(lanes, policy::kNeverEvict);
+  const auto asked_in = [&](std::size_t lane) {
+    return shape.budgets.empty() ? budget : shape.budgets[lane / shape.n_kv_heads];
+  };
+  std::vector<std::size_t> budgets(lanes);
+  if (nothing_to_split(composition, shape, budget)) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) budgets[lane] = std::max(asked_in(lane), floor);
+    return budgets;
+  }
   policy::AllocationRequest request;
   request.n_layers = shape.n_layers;
   request.n_kv_heads = shape.n_kv_heads;
   request.prompt = shape.prompt;
   request.budget = std::min(budget, shape.prompt);
-  request.floor = composition.floor();
+  request.held = shape.held;
+  for (std::size_t layer = 0; layer < shape.budgets.size(); ++layer)
+    request.given.push_back(std::min(shape.budgets[layer], shape.held[layer]));
+  request.floor = floor;
   request.shared = composition.layer_unit();
   request.profiles = std::move(measured.profiles);
   request.scores = std::move(measured.scores);
   request.losses = std::move(measured.losses);
-  request.protection = composition.eviction.protection(shape.prompt);
+  request.protection = composition.eviction.protection();
   request.tables = measured.tables;
   const policy::Part& allocation = composition.allocation;
-  std::vector<std::size_t> budgets = allocation.make_allocation()->allocate(request);
+  budgets = allocation.make_allocation()->allocate(request);
   check_budgets(allocation, request, budgets);
-  if (budget >= shape.prompt)
-    std::replace(budgets.begin(), budgets.end(), shape.prompt, std::max(budget, request.floor));
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    const std::size_t held = request.held_in(lane / shape.n_kv_heads);
+    if (asked_in(lane) >= held && budgets[lane] == held) budgets[lane] = std::max(asked_in(lane), floor);
+  }
   return budgets;
 }
 

@@ -24,9 +24,11 @@ class StoredCache {
   policy::Ledger ledger() const { return codec_->ledger(rows_); }
   std::optional<std::uint64_t> sent_bits() const { return codec_->sent_bits(); }
 
-  /// A token joins with exact numbers, as SlotStore::join() says.
-  std::size_t join(std::span<const std::size_t> victims, const Token& token) {
-    if (!victims.empty()) codec_->leave(victims, rows_);
+  /// A token joins with exact numbers, as SlotStore::join() says. `leaving`: the one of the victims that the
+  /// layer's window leaves behind.
+  std::size_t join(std::span<const std::size_t> victims, const Token& token,
+                   std::optional<std::size_t> leaving = {}) {
+    if (!victims.empty()) codec_->leave(victims, rows_, leaving);
     const std::size_t slot = rows_.join(victims, token.position, token.keys, token.values);
     codec_->join(slot, rows_);
     return slot;

@@ -32,6 +32,23 @@ void UnitDriver<Store>::check_victims(Position position, std::size_t n_slots, bo
   if (std::adjacent_find(distinct_.begin(), distinct_.end()) != distinct_.end()) wrong("evicts a slot twice");
 }
 
+/// Adds a slot to the victims unless the decoder has named it. What the decoder keeps per slot has closed up
+/// behind its own victims, so that the slot has another number there.
+template <SlotStore Store>
+void UnitDriver<Store>::add_leaving(Cache& cache, std::size_t slot) {
+  ++cache.left_behind;
+  if (std::find(victims_.begin(), victims_.end(), slot) != victims_.end()) return;
+  if (cache.decoder && !victims_.empty()) {
+    const auto closed_up = [&](std::size_t at) {
+      return at - static_cast<std::size_t>(std::count_if(victims_.begin() + 1, victims_.end(),
+                                                         [&](std::size_t victim) { return victim < at; }));
+    };
+    const std::size_t closing[] = {closed_up(victims_.front()), closed_up(slot)};
+    cache.decoder->close_slots(closing);
+  }
+  victims_.push_back(slot);
+}
+
 template <SlotStore Store>
 std::string UnitDriver<Store>::where() const {
   return "policy '" + part_->spec->name + "', layer " + std::to_string(layer_) + ", KV head " +

@@ -43,7 +43,8 @@ struct ManagedCache {
   std::unique_ptr<StoredCache> stored{};
   /// What a selection reads at each step, from the end of the prompt on; null: queries read everything.
   std::unique_ptr<SelectedReads> reads{};
-  std::size_t own_slot = 0;  ///< slot of the token that joined last, or was asked again
+  std::size_t left_behind = 0;  ///< tokens that the layer's window has left behind
+  std::size_t own_slot = 0;     ///< slot of the token that joined last, or was asked again
   /// The positions that the queries of the present step attend: the resident ones, their own among them. At a
   /// step that repeats the last prompt token (ask_again()), its own position is added if the policy has
   /// evicted it.
@@ -76,8 +77,11 @@ class UnitDriver {
         needs_rows_(part.needs().decode_rows),
         layer_(unit.layer),
         first_kv_head_(unit.first_kv_head),
-        prompt_(prompt),
-        length_(length) {}
+        span_(unit.span),
+        prompt_(unit.reach(prompt)),
+        first_(prompt - prompt_),
+        length_(length),
+        generated_(length - prompt) {}
 
   policy::Eviction& eviction() { return *eviction_; }
   const policy::Eviction& eviction() const { return *eviction_; }
@@ -93,27 +97,31 @@ class UnitDriver {
     policy::Start start = eviction_->start(budget);
     const std::size_t capacity = budget + part_->overshoot();
     check_kept(start.keep, eviction_->streams_prompt() ? 0 : std::min(capacity, prompt_));
-    const std::size_t most =
-        start.decoder ? std::min(capacity, length_) : start.keep.size() + (length_ - prompt_);
+    for (policy::Position& row : start.keep) row += static_cast<policy::Position>(first_);
+    const std::size_t all = span_ == 0 ? length_ : std::min(span_, length_);
+    const std::size_t most = std::min(all, start.decoder ? capacity : start.keep.size() + generated_);
     caches_.push_back({cell, budget, capacity, most, std::move(start.decoder),
                        Store(std::span<const policy::Position>(start.keep), most, store_arguments...),
                        nullptr, nullptr});
     return caches_.back();
   }
 
-  /// Admits a token: the decoder names the slots to evict, then the token joins. `step` is as in SlotStore.
+  /// Admits a token: the layer's window leaves one behind, the decoder names the slots to evict, then the
+  /// token joins. `step` is as in SlotStore.
   /// Returns the evicted slots, in the decoder's order, until the next call.
   std::span<const std::size_t> admit(Cache& cache, const Token& token, std::uint32_t step) {
     victims_.clear();
+    const std::optional<std::size_t> leaving = left_behind(cache, token.position);
     if (cache.decoder) {
       const std::span<const policy::Position> slots = cache.residents.slots();
-      const bool full = slots.size() >= cache.capacity;
-      cache.decoder->evict({token.position, slots, full, token.keys, token.queries, token.token_class},
-                           victims_);
+      const bool full = !leaving && slots.size() >= cache.capacity;
+      cache.decoder->evict(
+          {token.position, slots, full, token.keys, token.queries, token.token_class, leaving}, victims_);
       check_victims(token.position, slots.size(), full);
     }
+    if (leaving) add_leaving(cache, *leaving);
     cache.own_slot = cache.residents.join(victims_, token, step);
-    if (cache.stored && cache.stored->join(victims_, token) != cache.own_slot)
+    if (cache.stored && cache.stored->join(victims_, token, leaving) != cache.own_slot)
       bug("stored rows and slots do not agree", where());
     if (cache.reads) cache.reads->joined(victims_, cache.own_slot, cache.residents.slots().size());
     cache.own = token.position;
@@ -148,6 +156,15 @@ class UnitDriver {
   }
 
  private:
+  /// Returns the slot of the token that the window no longer reaches from `position`, if the cache holds it.
+  std::optional<std::size_t> left_behind(const Cache& cache, policy::Position position) const {
+    if (span_ == 0 || static_cast<std::size_t>(position) < span_) return {};
+    const auto behind = static_cast<policy::Position>(static_cast<std::size_t>(position) - span_);
+    if (!cache.residents.contains(behind)) return {};
+    const std::span<const policy::Position> slots = cache.residents.slots();
+    return static_cast<std::size_t>(std::find(slots.begin(), slots.end(), behind) - slots.begin());
+  }
+  void add_leaving(Cache& cache, std::size_t slot);
   static policy::Step step_of(const Cache& cache, const Token& token) {
     policy::Step step;
     step.position = token.position;
@@ -166,7 +183,8 @@ class UnitDriver {
   std::unique_ptr<policy::Eviction> eviction_;
   bool needs_rows_;
   int layer_, first_kv_head_;
-  std::size_t prompt_, length_;
+  std::size_t span_, prompt_, first_;  ///< window; rows of the prompt that it reaches, position of the first
+  std::size_t length_, generated_;
   std::vector<Cache> caches_;
   std::vector<std::size_t> victims_, distinct_;  // scratch
 };

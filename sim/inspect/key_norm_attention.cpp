@@ -23,7 +23,7 @@ void for_key_norm_attention(const trace::Sequence& sequence, unsigned threads, P
     const Subscription subscription{&attention, 0, 1, seen};
     replay_prompt(tensors, {&subscription, 1}, progress);
     KeyNormAttention keys{{}, attention.values()};
-    for (std::size_t j = 0; j < prompt; ++j)
+    for (std::size_t j = tensors.first_held(); j < prompt; ++j)
       keys.norm.push_back(policy::euclidean_norm(tensors.keys(0).row(j)));
     look(i, keys);
   });

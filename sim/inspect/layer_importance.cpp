@@ -52,7 +52,9 @@ std::vector<std::vector<double>> layer_importance(const trace::Sequence& sequenc
     for (std::uint32_t head = 0; head < model.n_kv_heads; ++head) {
       const std::vector<double> w =
           importance(sequence, {static_cast<std::uint32_t>(layer), head, 1}, study, progress);
-      for (std::size_t j = 0; j < mean.size(); ++j) mean[j] += w[j] / static_cast<double>(model.n_kv_heads);
+      // Of a layer with a window, what it holds of the prompt, which is its end.
+      for (std::size_t j = 0; j < w.size(); ++j)
+        mean[mean.size() - w.size() + j] += w[j] / static_cast<double>(model.n_kv_heads);
     }
   });
   return layers;

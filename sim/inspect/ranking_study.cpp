@@ -54,22 +54,20 @@ std::vector<double> hash_scores(const GroupTensors& tensors, std::size_t lane, s
   const trace::Sequence& sequence = tensors.sequence();
   const std::size_t prompt = sequence.prompt_length(), group = sequence.model().group();
   const LaneGroup lanes = tensors.group();
-  const std::ptrdiff_t window = sequence.model().layer_window[lanes.layer];
   const policy::SimHash hash(bits, sequence.model().head_dim,
                              combine({seed, key_of("hash ranking"), lanes.layer, lanes.first_head + lane}));
   std::vector<std::uint64_t> queries(group * prompt);
   for (std::size_t g = 0; g < group; ++g)
     for (std::size_t i = 0; i < prompt; ++i)
       queries[g * prompt + i] = hash(tensors.queries(lane * group + g).row(i));
-  std::vector<double> scores(prompt);
-  for (std::size_t j = 0; j < prompt; ++j) {
+  std::vector<double> scores;
+  for (std::size_t j = tensors.first_held(); j < prompt; ++j) {
     const std::uint64_t key = hash(tensors.keys(lane).row(j));
-    const std::size_t end = window < 0 ? prompt : std::min(prompt, j + static_cast<std::size_t>(window));
     std::uint64_t distance = 0;
     for (std::size_t g = 0; g < group; ++g)
-      for (std::size_t i = j; i < end; ++i)
+      for (std::size_t i = j; i < prompt; ++i)
         distance += static_cast<std::uint64_t>(std::popcount(queries[g * prompt + i] ^ key));
-    scores[j] = -static_cast<double>(distance) / static_cast<double>(group * (end - j));
+    scores.push_back(-static_cast<double>(distance) / static_cast<double>(group * (prompt - j)));
   }
   return scores;
 }
@@ -77,11 +75,12 @@ std::vector<double> hash_scores(const GroupTensors& tensors, std::size_t lane, s
 /// Returns the policy's own scores, raised to infinity where it protects a position at any budget: these are
 /// dropped last.
 std::vector<double> policy_scores(const policy::Part& part, const policy::Eviction& eviction,
-                                  std::size_t prompt) {
+                                  const policy::Prompt& prompt) {
+  const std::size_t length = prompt.length();
   std::vector<double> scores(eviction.scores().begin(), eviction.scores().end());
-  if (scores.size() != prompt) bug("a scored policy has no score for every prompt position");
-  const policy::Protection protection = part.protection(prompt)(0);
-  const std::size_t sinks = std::min(protection.sinks, prompt), window = std::min(protection.window, prompt);
+  if (scores.size() != length) bug("a scored policy has no score for every row of the prompt");
+  const policy::Protection protection = part.protection()(0, length);
+  const std::size_t sinks = prompt.sinks(protection.sinks), window = std::min(protection.window, length);
   constexpr double kLast = std::numeric_limits<double>::infinity();
   std::fill_n(scores.begin(), sinks, kLast);
   std::fill_n(scores.rbegin(), window, kLast);
@@ -130,12 +129,12 @@ class GroupRankings {
 
  private:
   std::vector<double> scores(std::size_t ranking, std::size_t lane) const {
-    const std::size_t prompt = tensors_.sequence().prompt_length();
+    const GroupTensors::PromptView prompt(tensors_, lane);
     switch (study_.rankings[ranking].by) {
       case Ranking::By::hash:
         return hash_scores(tensors_, lane, study_.hash_bits, study_.seed);
       case Ranking::By::recency: {
-        std::vector<double> positions(prompt);
+        std::vector<double> positions(prompt.length());
         std::iota(positions.begin(), positions.end(), 0.0);
         return positions;
       }

@@ -58,7 +58,7 @@ bool reads_files(const policy::Part& part) {
 
 }  // namespace
 
-std::string chunk_refusal(const policy::Part& eviction, const trace::Sequence& sequence) {
+std::string chunk_refusal(const policy::Part& eviction, const trace::Sequence& sequence, std::size_t length) {
   const std::string name = eviction.spec->name + ": ";
   if (eviction.needs().queries)
     return name +
@@ -66,9 +66,10 @@ std::string chunk_refusal(const policy::Part& eviction, const trace::Sequence& s
            "prompt in chunks has gaps";
   if (reads_files(eviction)) return name + "reads numbers of a whole prompt from a file, not of chunks";
   for (const std::int32_t window : sequence.model().layer_window)
-    if (window >= 0 && static_cast<std::uint64_t>(window) < sequence.prompt_length())
+    if (window >= 0 && static_cast<std::size_t>(window) < length)
       return name + "the model's sliding window of " + std::to_string(window) +
-             " tokens is shorter than the prompt, and a prompt in chunks is ranked without gaps";
+             " tokens is shorter than prompt and answer, and what is left of a prompt in chunks is numbered "
+             "without gaps";
   return {};
 }
 

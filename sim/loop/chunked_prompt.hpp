@@ -15,7 +15,7 @@
 namespace kvsim::sim {
 
 /// Why the eviction cannot rank a prompt that comes in chunks; empty: it can.
-std::string chunk_refusal(const policy::Part& eviction, const trace::Sequence& sequence);
+std::string chunk_refusal(const policy::Part& eviction, const trace::Sequence& sequence, std::size_t length);
 
 /// One unit of a stream while its prompt arrives.
 struct ChunkedUnit {

@@ -95,6 +95,9 @@ struct StreamOutcome {
   std::vector<double> margins{};          ///< per token; of the reference alone
   std::vector<LayerDrift> drift{};        ///< per layer; teacher mode, and not of the reference
   std::vector<std::uint64_t> resident{};  ///< per fed token: positions held in all lanes together
+  /// Of the reference: tokens of all lanes up to the first fed one, windows or not; 0: as it holds.
+  std::uint64_t seen = 0;
+  std::uint64_t left_behind = 0;  ///< by the windows of layers since the cut, in all lanes together
   /// Per fed token: bits that a representation takes in all lanes together; empty without one.
   std::vector<std::uint64_t> stored_bits{};
   std::vector<StepReads> reads{};  ///< per fed token; empty without a selection

@@ -130,6 +130,15 @@ void LoopRun::attend_chunk(const AtLayer& at, const ChunkedStream& chunked) cons
   }
 }
 
+void LoopRun::order_slots(std::uint32_t layer, std::span<const Position> positions) const {
+  std::vector<std::size_t>& order = scratch().order;
+  order.clear();
+  if (config_.layer_window[layer] < 0 || std::ranges::is_sorted(positions)) return;
+  order.resize(positions.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t slot) { return positions[slot]; });
+}
+
 void LoopRun::find_shifts(std::span<const Position> positions, std::span<const std::uint32_t> once) const {
   std::vector<std::uint32_t>& shifts = scratch().shifts;
   shifts.clear();
@@ -148,7 +157,8 @@ void LoopRun::attend_unit(const AtLayer& at, LoopUnit& unit) const {
 }
 
 void LoopRun::attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number, std::size_t row) const {
-  auto& [rows, slot_rows, read_rows, rotated, weights, mass, positions, shifts, lanes] = scratch();
+  auto& [rows, slot_rows, read_rows, rotated, weights, mass, positions, shifts, lanes, order, columns,
+         ordered] = scratch();
   Cache& cache = unit.caches()[number];
   UnitDriver<IndexStore>& driver = unit.unit->driver();
   const std::size_t group = config_.n_heads / config_.n_kv_heads;
@@ -167,6 +177,7 @@ void LoopRun::attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number
     for (Position& held : positions) held = unit.text_position(held, prompt_);
   find_shifts(positions, unit.shifts.empty() ? std::span<const std::uint32_t>{} : unit.shifts[number]);
   const std::size_t slots = positions.size();
+  order_slots(at.layer, positions);
   if (cache.reads) choose(at.layer, unit, cache, row, token);
   weights.resize(n * group * slots);
   mass.resize(n * group);
@@ -175,21 +186,30 @@ void LoopRun::attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number
       stored_slots(at.layer, row, first, lane, cache);
     else
       text_slots(at.layer, row, lane, positions);
-    if (!cache.reads) attend_slots(at, row, lane * group, group, slot_rows);
+    if (!order.empty()) {
+      ordered.clear();
+      for (const std::size_t slot : order) ordered.push_back(slot_rows[slot]);
+      ordered.insert(ordered.end(), slot_rows.begin() + static_cast<std::ptrdiff_t>(slots), slot_rows.end());
+    }
+    if (!cache.reads) attend_slots(at, row, lane * group, group, order.empty() ? slot_rows : ordered);
     for (std::size_t g = 0; g < group; ++g) {
       const std::size_t head = (lane - first) * group + g;
       const std::span<float> to = std::span(weights).subspan(head * slots, slots);
       if (cache.reads) {
         std::ranges::fill(to, 0.0F);
         read_rows.clear();
-        for (const std::size_t column : cache.reads->of(head)) read_rows.push_back(slot_rows[column]);
+        columns.assign(cache.reads->of(head).begin(), cache.reads->of(head).end());
+        if (!order.empty())
+          std::ranges::sort(columns, {}, [&](std::size_t column) { return positions[column]; });
+        for (const std::size_t column : columns) read_rows.push_back(slot_rows[column]);
         // A row for the rest, behind the slots, is always read.
         if (slot_rows.size() > slots) read_rows.push_back(slot_rows.back());
         attend_slots(at, row, lane * group + g, 1, read_rows);
-        for (std::size_t i = 0; i < cache.reads->of(head).size(); ++i)
-          to[cache.reads->of(head)[i]] = rows.weights()(0, i);
-      } else {
+        for (std::size_t i = 0; i < columns.size(); ++i) to[columns[i]] = rows.weights()(0, i);
+      } else if (order.empty()) {
         std::ranges::copy(rows.weights().row(g).first(slots), to.begin());
+      } else {
+        for (std::size_t i = 0; i < slots; ++i) to[order[i]] = rows.weights()(g, i);
       }
       mass[head] = 0;
       for (const float weight : to) mass[head] += static_cast<double>(weight);

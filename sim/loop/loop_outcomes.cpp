@@ -8,9 +8,12 @@ namespace kvsim::sim {
 void LoopRun::count_residents() {
   if ((position_ - first_fed_) % kBlock == kBlock - 1)
     for_each_cache([](LoopUnit&, Cache& cache) { cache.residents.begin_block(); });
-  for (const std::size_t stream : active_)
-    streams_[stream].out().resident.push_back(
-        streams_[stream].is_reference ? static_cast<std::uint64_t>(lanes()) * (position_ + 1) : 0);
+  for (const std::size_t stream : active_) {
+    StreamOutcome& out = streams_[stream].out();
+    if (out.resident.empty() && streams_[stream].is_reference)
+      out.seen = static_cast<std::uint64_t>(lanes()) * (position_ + 1);
+    out.resident.push_back(streams_[stream].is_reference ? whole_tokens(position_ + 1) : 0);
+  }
   for_each_cache([&](LoopUnit& unit, Cache& cache) {
     if (streams_[cache.cell].done) return;
     StreamOutcome& out = streams_[cache.cell].out();
@@ -20,6 +23,13 @@ void LoopRun::count_residents() {
     out.stored_bits.resize(out.resident.size());
     out.stored_bits.back() += cache.stored->ledger().bits();
   });
+}
+
+std::uint64_t LoopRun::whole_tokens(std::size_t n) const {
+  std::uint64_t tokens = 0;
+  for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer)
+    tokens += held_tokens(sequence_.model(), layer, n) * config_.n_kv_heads;
+  return tokens;
 }
 
 void LoopRun::add_reads(const LoopUnit& unit, const SelectedReads& reads, StreamOutcome& out) const {
@@ -54,6 +64,7 @@ void LoopRun::note_caches(std::size_t number) {
         std::vector<Position> held(cache.residents.slots().begin(), cache.residents.slots().end());
         for (Position& position : held) position = unit.text_position(position, prompt_);
         std::sort(held.begin(), held.end());
+        out.left_behind += cache.left_behind * unit.n_lanes;
         out.held_tokens += static_cast<double>(held.size() * unit.n_lanes) / lanes();
         unchanged = unchanged && cache.stored && holds_as_it_came(layer, unit, cache);
         for (std::size_t i = 0; i < evidence.size(); ++i)

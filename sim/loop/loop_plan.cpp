@@ -15,6 +15,14 @@ bool measures_prompt(const policy::Part& allocation, const trace::Sequence& sequ
          allocation.make_allocation()->profile(cache_unit(sequence.model(), 0, 0, 1, 0)) != nullptr;
 }
 
+/// Returns the most tokens that prompt, questions and answers have together.
+std::size_t most_tokens(const trace::Sequence& sequence, const LoopRequest& request) {
+  std::size_t tokens = sequence.length();
+  for (const LoopTurn& turn : request.turns)
+    tokens += turn.question.size() + std::max<std::size_t>(turn.answer.size(), request.max_new_tokens);
+  return tokens;
+}
+
 LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequest& request,
                                  const policy::Composition& composition) {
   const policy::Part& eviction = composition.eviction;
@@ -31,7 +39,7 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
     plan.prefill = Prefill::stream;
   } else if (request.prefill_tokens > 0) {
     plan.prefill = Prefill::chunked;
-    plan.refused = chunk_refusal(eviction, sequence);
+    plan.refused = chunk_refusal(eviction, sequence, most_tokens(sequence, request));
   }
   if (composition.selection && plan.prefill != Prefill::dense)
     plan.refused =

@@ -114,14 +114,17 @@ void LoopRun::cut_chunks(std::size_t end, bool last) {
 
 void LoopRun::end_prompt() {
   std::vector<std::vector<IdleLane>> ends(request_.cells.size());
-  for (Layer& layer : layers_)
-    for (LoopUnit& unit : layer.units)
+  for (std::uint32_t number = 0; number < layers_.size(); ++number)
+    for (LoopUnit& unit : layers_[number].units)
       for (Cache& cache : unit.caches()) {
+        cache.left_behind = 0;
         const Stream& stream = streams_[cache.cell];
         if (stream.mode == asked_.modes.front() && stream.script.front().turn == 0)
           outcome_of(stream.cell).kept_tokens +=
               static_cast<double>(cache.residents.slots().size() * unit.n_lanes) / lanes();
-        if (unit.text.empty()) ends[stream.cell].push_back({kept_ends(cache.residents.slots(), prompt_)});
+        if (unit.text.empty())
+          ends[stream.cell].push_back({kept_ends(
+              cache.residents.slots(), prompt_ - held_tokens(sequence_.model(), number, prompt_), prompt_)});
         if (asked_.positions != LoopPositions::cache_once) continue;
         std::vector<Position> kept;
         for (const Position position : cache.residents.slots()) {

@@ -132,6 +132,8 @@ class LoopRun {
     std::vector<Position> positions;
     std::vector<std::uint32_t> shifts;  // by how much keys are nearer than in the text; none: not at all
     std::vector<policy::LaneRows> lanes;
+    std::vector<std::size_t> order, columns;  ///< of slots by position; what a head reads, so
+    std::vector<SlotRow> ordered;
   };
   static Scratch& scratch();
   const KeyRotation& rotation_of(std::uint32_t layer) const {
@@ -152,6 +154,9 @@ class LoopRun {
   void attend_all(const AtLayer& at, std::size_t row) const;
   void attend_chunk(const AtLayer& at, const ChunkedStream& chunked) const;
   /// Finds the shifts of the scratch. `once`: of positions counted in the cache once, at the latest cut.
+  /// Orders the slots of a cache by position in a layer with a window, whose slots are taken again: sums then
+  /// add up as the full cache's do. No order: they are as they should be.
+  void order_slots(std::uint32_t layer, std::span<const Position> positions) const;
   void find_shifts(std::span<const Position> positions, std::span<const std::uint32_t> once) const;
   void attend_unit(const AtLayer& at, LoopUnit& unit) const;
   void attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number, std::size_t row) const;
@@ -174,6 +179,8 @@ class LoopRun {
         for (Cache& cache : unit.caches()) visit(unit, cache);
   }
   void count_residents();
+  /// Returns what the full cache holds of `n` tokens in all lanes together.
+  std::uint64_t whole_tokens(std::size_t n) const;
   void add_reads(const LoopUnit& unit, const SelectedReads& reads, StreamOutcome& out) const;
   /// The tokens that follow the latest step, where they are not known.
   void predict();

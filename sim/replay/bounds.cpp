@@ -89,7 +89,7 @@ void add_bounds(const Request& request, std::vector<LaneCurves> lanes, Outcome& 
     const std::uint64_t steps = cell.lanes.front().steps;
     if (!losses || !cell.holding || steps == 0 || cell.lanes.front().stored) continue;
     // A lane gets at most the prompt, unless the mean budget is more.
-    const std::size_t given = std::max<std::size_t>(outcome.prompt, cell.budget_tokens);
+    const std::size_t given = cell.most_given;
     const std::size_t most =
         *cell.holding == Holding::append_only ? outcome.prompt : given + eviction.overshoot();
     std::size_t total = 0;

@@ -1,10 +1,12 @@
 #include "sim/replay/budget.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <optional>
 #include <sstream>
 
+#include "sim/attention/group_tensors.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/sizes.hpp"
@@ -32,7 +34,13 @@ std::size_t fitting_tokens(const policy::Composition& composition, const trace::
   if (together) shape.n_lanes = model.n_kv_heads;
   const double units = together ? 1 : model.n_kv_heads;
   const auto taken = [&](std::size_t tokens) {
-    const policy::Ledger of_layers = composition.representation->ledger_of_layers(shape, tokens, 0);
+    policy::Ledger of_layers;
+    if (!has_windows(model)) {
+      of_layers = composition.representation->ledger_of_layers(shape, tokens, 0);
+    } else {
+      for (shape.layer = 0; shape.layer < model.n_layers; ++shape.layer)
+        of_layers += composition.representation->ledger(shape, held_tokens(model, shape.layer, tokens), 0);
+    }
     return units * static_cast<double>(of_layers.bits());
   };
   std::size_t tokens = 0;
@@ -40,7 +48,36 @@ std::size_t fitting_tokens(const policy::Composition& composition, const trace::
   return tokens;
 }
 
+/// The most tokens per lane that take at most `bytes` as they come, where windows limit some layers.
+std::size_t fitting_in_windows(const trace::Sequence& sequence, double bytes) {
+  const trace::Model& model = sequence.model();
+  const double of_token = static_cast<double>(model.n_kv_heads) * static_cast<double>(token_bytes(sequence));
+  const auto fits = [&](std::size_t tokens) {
+    double held = 0;
+    for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+      held += static_cast<double>(held_tokens(model, layer, tokens));
+    return held * of_token <= bytes;
+  };
+  std::size_t tokens = 0;
+  while (tokens < sequence.length() && fits(tokens + 1)) ++tokens;
+  return tokens;
+}
+
+std::size_t share_of(const Budget& budget, std::size_t tokens) {
+  // Without the 1e-9, 29% of 100 tokens would be 28: 0.29 * 100 is 28.999... in binary.
+  return static_cast<std::size_t>(std::floor(budget.value * static_cast<double>(tokens) + 1e-9));
+}
+
+[[noreturn]] void refuse_too_little(const Budget& budget) {
+  usage_error("comes to less than one token per lane", named(budget.text),
+              "A lane always holds the token it is computing.");
+}
+
 }  // namespace
+
+bool has_windows(const trace::Model& model) {
+  return std::ranges::any_of(model.layer_window, [](std::int32_t window) { return window >= 0; });
+}
 
 policy::StorageShape storage_shape(const trace::Sequence& sequence) {
   const trace::Model& model = sequence.model();
@@ -94,20 +131,31 @@ std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence,
                           const policy::Composition& composition) {
   double tokens = budget.value;
   if (budget.unit == Budget::Unit::share) {
-    // Without the 1e-9, 29% of 100 tokens would be 28: 0.29 * 100 is 28.999... in binary.
-    tokens = std::floor(budget.value * static_cast<double>(sequence.prompt_length()) + 1e-9);
+    tokens = static_cast<double>(share_of(budget, sequence.prompt_length()));
   } else if (budget.unit == Budget::Unit::bytes) {
     const trace::Model& model = sequence.model();
     const double lanes = static_cast<double>(model.n_layers) * model.n_kv_heads;
     if (composition.representation)
       tokens = static_cast<double>(fitting_tokens(composition, sequence, 8 * budget.value));
+    else if (has_windows(model))
+      tokens = static_cast<double>(fitting_in_windows(sequence, budget.value));
     else
       tokens = std::floor(budget.value / (lanes * static_cast<double>(token_bytes(sequence))));
   }
-  if (tokens < 1)
-    usage_error("comes to less than one token per lane", named(budget.text),
-                "A lane always holds the token it is computing.");
+  if (tokens < 1) refuse_too_little(budget);
   return static_cast<std::size_t>(tokens);
+}
+
+std::vector<std::size_t> layer_budgets(const Budget& budget, const trace::Sequence& sequence,
+                                       const policy::Composition& composition) {
+  const trace::Model& model = sequence.model();
+  std::vector<std::size_t> out(model.n_layers, budget_tokens(budget, sequence, composition));
+  if (budget.unit != Budget::Unit::share) return out;
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
+    out[layer] = share_of(budget, held_tokens(model, layer, sequence.prompt_length()));
+    if (out[layer] < 1) refuse_too_little(budget);
+  }
+  return out;
 }
 
 std::size_t token_bytes(const trace::Sequence& sequence) {

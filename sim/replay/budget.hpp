@@ -23,13 +23,23 @@ Budget parse_budget(std::string_view text);
 /// Parses a comma-separated list.
 std::vector<Budget> parse_budgets(std::string_view text);
 
-/// Returns the tokens per lane, rounded down. A share is floor(value * prompt); bytes are floor(bytes /
-/// (lanes * bytes of one token's K and V in the trace's element type)). Throws Error(usage) when that is less
+/// Returns the tokens per lane of a layer without a window, rounded down. A share is floor(value * prompt);
+/// bytes are floor(bytes / (lanes * bytes of one token's K and V in the trace's element type)), or, with
+/// windows, the most tokens that fit. Throws Error(usage) when that is less
 /// than one token.
 /// With a representation, as many tokens per lane as fit at every number of tokens up to it: an exact window
 /// can make fewer tokens take more bytes.
 std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence,
                           const policy::Composition& composition);
+
+/// Returns the tokens of a lane of each layer before an allocation moves any. A share is one of what the
+/// layer holds of the prompt, which a sliding window limits. Of tokens, and of bytes, every lane gets the
+/// same; bytes count no more than a window in its layer, so that they buy more in the others.
+std::vector<std::size_t> layer_budgets(const Budget& budget, const trace::Sequence& sequence,
+                                       const policy::Composition& composition);
+
+/// Whether some layer has a sliding window.
+bool has_windows(const trace::Model& model);
 
 /// Returns the shape of one lane's cache, in the trace's element type.
 policy::StorageShape storage_shape(const trace::Sequence& sequence);

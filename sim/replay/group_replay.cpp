@@ -120,7 +120,7 @@ class GroupReplay {
         unit.start(cell, plan_.cells[cell].lane_budget[lane_index(unit.first_lane())], request_.decisions);
     if (plan_.bounds)
       for (std::size_t lane = 0; lane < group_.n_lanes; ++lane)
-        curves_[lane_index(lane)].set_future({future(lane, 1).attention(), prompt_});
+        curves_[lane_index(lane)].set_future({future(lane, 1).attention(), future(lane, 1).prompt()});
     futures_.clear();
     if (request_.scores) record_scores();
   }
@@ -134,8 +134,8 @@ class GroupReplay {
         scores = std::make_shared<std::vector<double>>(eviction.scores().begin(), eviction.scores().end());
       for (const Cache& cache : unit.caches())
         for (std::size_t lane = unit.first_lane(); unit.covers(lane); ++lane)
-          outcome_.cells[cache.cell].scores[lane_index(lane)] = {scores,
-                                                                 eviction.protection(cache.budget, prompt_)};
+          outcome_.cells[cache.cell].scores[lane_index(lane)] = {
+              scores, eviction.protection(cache.budget, prompt_), tensors_.first_held()};
     }
   }
 
@@ -187,7 +187,7 @@ class GroupReplay {
         out.push_back(
             {&cache, &outcome_.cells[cache.cell].lanes[lane_index(lane)], lane - unit.first_lane()});
         // The budget of a lane that never evicts is the length of the sequence.
-        const std::size_t given = std::max(prompt_, plan_.cells[cache.cell].budget_tokens);
+        const std::size_t given = most_given(plan_.cells[cache.cell], prompt_);
         out.back().out->appends = !cache.decoder || cache.budget > given;
       }
     }
@@ -200,10 +200,10 @@ class GroupReplay {
     for (std::size_t lane = 0; lane < group_.n_lanes; ++lane) {
       const MeasuredCells cells = measured(lane);
       std::vector<double> w = importance(lane);
-      measure_kept(plan_.segments, w, cells);
+      measure_kept(plan_.segments, w, tensors_.first_held(), cells);
       for (const MeasuredCell& measured : cells)
         idle_[measured.cache->cell][lane_index(lane)].kept_ends =
-            kept_ends(measured.cache->residents.slots(), prompt_);
+            kept_ends(measured.cache->residents.slots(), tensors_.first_held(), prompt_);
       curves_[lane_index(lane)].importance = std::move(w);
       measures_.emplace_back(rules_, tensors_, lane, cells);
       if (lane > 0 || !sequence_.source().has_output_weights()) continue;

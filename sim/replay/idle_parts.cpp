@@ -18,12 +18,14 @@ std::string idle_selection(const policy::Composition& composition) {
   return composition.selection->spec->name + " left nothing out: queries read all that is held";
 }
 
-std::optional<std::size_t> kept_ends(std::span<const policy::Position> kept, std::size_t prompt) {
-  if (kept.empty() || kept.size() >= prompt) return {};
+std::optional<std::size_t> kept_ends(std::span<const policy::Position> kept, std::size_t first_held,
+                                     std::size_t prompt) {
+  if (kept.empty() || kept.size() >= prompt - first_held) return {};
   std::vector<policy::Position> ascending(kept.begin(), kept.end());
   std::ranges::sort(ascending);
   std::size_t first = 0;
-  while (first < ascending.size() && static_cast<std::size_t>(ascending[first]) == first) ++first;
+  while (first < ascending.size() && static_cast<std::size_t>(ascending[first]) == first_held + first)
+    ++first;
   for (std::size_t i = first; i < ascending.size(); ++i)
     if (static_cast<std::size_t>(ascending[i]) != prompt - ascending.size() + i) return {};
   return first;

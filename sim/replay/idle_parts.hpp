@@ -28,8 +28,9 @@ struct IdleLane {
   bool unchanged = false;  ///< a codec holds every number as it came, and nothing beside
 };
 
-/// IdleLane::kept_ends of positions in any order.
-std::optional<std::size_t> kept_ends(std::span<const policy::Position> kept, std::size_t prompt);
+/// IdleLane::kept_ends of positions in any order, of a prompt that the layer holds from `first_held` on.
+std::optional<std::size_t> kept_ends(std::span<const policy::Position> kept, std::size_t first_held,
+                                     std::size_t prompt);
 
 /// IdleLane::unchanged of lane `lane` of a codec's rows. `key(position)`, `value(position)`: as they came.
 template <class Key, class Value>

@@ -73,7 +73,7 @@ ResidentAttention resident_attention(const float* row, std::span<const Position>
 }  // namespace
 
 void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
-                  const MeasuredCells& cells) {
+                  std::size_t first, const MeasuredCells& cells) {
   const std::vector<double> best = largest_sums(w);
   for (const auto& [cache, out, lane_of_unit] : cells) {
     out->budget_tokens = cache->budget;
@@ -84,9 +84,10 @@ void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, con
     out->candidates = w.size();
     out->importance = best.back();
     for (const Position position : cache->residents.slots()) {
-      if (static_cast<std::size_t>(position) >= w.size()) continue;
+      const std::size_t row = static_cast<std::size_t>(position) - first;
+      if (row >= w.size()) continue;
       out->kept_candidates += 1;
-      out->importance_kept += w[static_cast<std::size_t>(position)];
+      out->importance_kept += w[row];
     }
     out->importance_oracle = best[out->kept_candidates];
     // Both sum the same numbers, in different orders; R of all candidates is exactly 1.
@@ -96,8 +97,9 @@ void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, con
 
 LaneMeasures::LaneMeasures(const MeasureRules& rules, const GroupTensors& tensors, std::size_t lane,
                            MeasuredCells cells)
-    : rules_(rules), cells_(std::move(cells)), recorded_(tensors, lane) {
+    : rules_(rules), tensors_(&tensors), cells_(std::move(cells)), recorded_(tensors, lane) {
   for (const MeasuredCell& measured : cells_) {
+    measured.out->whole_at_end = whole(tensors.sequence().length());
     measured.out->peak.heads.resize(rules_.group);
     measured.out->holds_evidence.resize(rules_.evidence.size());
     std::optional<StoredMeasures>& stored = stored_.emplace_back();
@@ -156,9 +158,9 @@ void LaneMeasures::lost(std::size_t seen) {
     out->steps += 1;
     out->attended_tokens += cache->attended.size();
     out->held_at_end = cache->residents.slots().size();
-    if (cache->attended.size() == seen) {  // nothing is evicted: the loss is exactly 0
+    if (cache->attended.size() == whole(seen)) {  // nothing is evicted: the loss is exactly 0
       out->oracle_cosine += 1;
-      if (rules_.each_step) out->each_step.push_back({0, 0, seen});
+      if (rules_.each_step) out->each_step.push_back({0, 0, cache->attended.size()});
       continue;
     }
     const auto index =
@@ -193,7 +195,7 @@ void LaneMeasures::evidence(std::size_t seen) {
   for (const Position position : positions) paid += mean_row_[static_cast<std::size_t>(position)];
   for (const auto& [cache, out, lane_of_unit] : exact_) {
     PaidAttention at_step{paid / total_, 0};
-    if (cache->attended.size() < seen)
+    if (cache->attended.size() < whole(seen))
       for (const Position position : positions)
         if (!cache->attends(position)) at_step.dropped += mean_row_[static_cast<std::size_t>(position)];
     at_step.dropped /= total_;
@@ -215,7 +217,7 @@ void LaneMeasures::peaks(const RowBlock& rows, std::size_t lane, std::size_t s) 
       if (stored_[c]) continue;
       const auto& [cache, out, lane_of_unit] = cells_[c];
       PaidAttention paid{peak_.paid, 0};
-      if (read_[c] || cache->attended.size() < seen)
+      if (read_[c] || cache->attended.size() < whole(seen))
         for (const Position position : peak_.positions)
           if (const auto at = static_cast<std::size_t>(position);
               read_[c] ? !read_[c]->reads(g, at) : !cache->attends(position))
@@ -243,7 +245,7 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
                             static_cast<std::uint32_t>(n)};
   resident_outputs_.begin(block);
   if (projected) projected->add_whole(lane, resident_outputs_.whole());
-  const auto all = [&](std::size_t s) { return rows.first() + s + 1; };  // positions before and at step s
+  const auto all = [&](std::size_t s) { return whole(rows.first() + s + 1); };
   for (std::size_t c = 0; c < cells_.size(); ++c) {
     const auto& [cache, out, lane_of_unit] = cells_[c];
     if (!is_exact(c)) {

@@ -24,9 +24,10 @@ using MeasuredCells = std::vector<MeasuredCell>;
 
 /// Measures what is resident in each cell after the prompt: how many of these positions are in each segment,
 /// their R, and the best R of any choice of as many positions. `segments`: of each prompt position. `w`:
-/// importance of the lane's positions (policies/parts/rows/window_importance.hpp); empty if there is none.
+/// importance of the lane's positions from `first` on (policies/parts/rows/window_importance.hpp); empty if
+/// there is none.
 void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
-                  const MeasuredCells& cells);
+                  std::size_t first, const MeasuredCells& cells);
 
 /// What is the same for all lanes of a run.
 struct MeasureRules {
@@ -67,9 +68,14 @@ class LaneMeasures {
   /// empty.
   void computed_outputs(std::span<const float> computed, std::span<const std::uint8_t> everything,
                         std::size_t cell, std::size_t n, std::size_t dim);
+  /// Returns what a full cache holds of `n` tokens.
+  std::size_t whole(std::size_t n) const {
+    return held_tokens(tensors_->sequence().model(), tensors_->group().layer, n);
+  }
   bool is_exact(std::size_t cell) const { return !stored_[cell] && !read_[cell]; }
 
   const MeasureRules& rules_;
+  const GroupTensors* tensors_;
   MeasuredCells cells_;  ///< all of them
   MeasuredCells exact_;  ///< those that attend recorded numbers, and all of them
   std::vector<std::optional<StoredMeasures>> stored_;  ///< per cell of cells_

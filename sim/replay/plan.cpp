@@ -1,6 +1,7 @@
 #include "sim/replay/plan.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "sim/base/error.hpp"
@@ -84,11 +85,17 @@ void check_rows(const policy::Composition& composition) {
 }
 
 /// Throws Error(usage) where layers that depend on each other would hold other tokens.
-void check_crossing(const policy::Composition& composition, const PartGroup& group) {
+void check_crossing(const trace::Model& model, const policy::Composition& composition,
+                    const PartGroup& group) {
   const policy::PolicySpec& eviction = *composition.eviction.spec;
   const std::string& part = group.part->spec->name;
   const bool selects = group.part->spec->kind() == policy::Kind::selection;
   if (!group.crosses) return;
+  if (std::ranges::adjacent_find(model.layer_window, std::not_equal_to()) != model.layer_window.end())
+    usage_error(
+        std::string(selects ? "lets one layer choose for others" : "stores a token once for two layers") +
+            ", which hold other tokens where only some have a sliding window",
+        composition.name, "Leave +" + part + " out.");
   if (!eviction.keeps_all())
     usage_error(
         std::string(selects ? "lets one layer choose for others" : "stores a token once for two layers") +
@@ -100,12 +107,38 @@ void check_crossing(const policy::Composition& composition, const PartGroup& gro
                 composition.name, "Write full+" + part + ".");
 }
 
-/// Returns the cell's budget in tokens. Throws Error(usage) when it is below the policy's floor.
-std::size_t checked_budget(const trace::Sequence& sequence, const Cell& cell) {
-  const std::size_t budget = budget_tokens(cell.budget, sequence, cell.composition);
-  if (budget < sequence.prompt_length())
-    check_floor(cell.composition, budget, "budget '" + cell.budget.text + "'");
-  return budget;
+/// Returns the cell's budget of each layer. Throws Error(usage) when one is below the policy's floor.
+std::vector<std::size_t> checked_budgets(const trace::Sequence& sequence, const Cell& cell) {
+  std::vector<std::size_t> budgets = layer_budgets(cell.budget, sequence, cell.composition);
+  for (std::uint32_t layer = 0; layer < budgets.size(); ++layer) {
+    const std::size_t held = held_tokens(sequence.model(), layer, sequence.prompt_length());
+    if (budgets[layer] >= held) continue;
+    std::string named = "budget '" + cell.budget.text + "'";
+    if (held < sequence.prompt_length())
+      named += " in layer " + std::to_string(layer) + ", whose window holds " + std::to_string(held) + ",";
+    check_floor(cell.composition, budgets[layer], named);
+  }
+  return budgets;
+}
+
+/// Returns what lanes can make of their budgets, on average.
+double mean_budget(const trace::Model& model, const std::vector<std::size_t>& budgets) {
+  std::size_t sum = 0;
+  for (std::uint32_t layer = 0; layer < budgets.size(); ++layer)
+    sum += held_tokens(model, layer, budgets[layer]);
+  return static_cast<double>(sum) / static_cast<double>(budgets.size());
+}
+
+LaneShape lane_shape(const trace::Sequence& sequence, const std::vector<std::size_t>& budgets) {
+  const trace::Model& model = sequence.model();
+  LaneShape shape{model.n_layers, model.n_kv_heads, sequence.prompt_length()};
+  std::vector<std::size_t> held;
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+    held.push_back(held_tokens(model, layer, shape.prompt));
+  if (std::ranges::all_of(held, [&](std::size_t n) { return n == shape.prompt; })) return shape;
+  shape.held = std::move(held);
+  shape.budgets = budgets;
+  return shape;
 }
 
 }  // namespace
@@ -229,7 +262,9 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
     const policy::Part& eviction = cell.composition.eviction;
     Plan::CellPlan& out = plan.cells.emplace_back();
     try {
-      out.budget_tokens = checked_budget(sequence, cell);
+      out.layer_budget = checked_budgets(sequence, cell);
+      out.asked_tokens = mean_budget(model, out.layer_budget);
+      out.budget_tokens = static_cast<std::size_t>(out.asked_tokens);
       check_allocation(sequence, cell.composition);
       const bool whole_layer = cell.composition.layer_unit();
       const auto known = group_of_eviction.find({eviction.text(), whole_layer});
@@ -259,7 +294,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
           }
           plan.needs = policy::merged(plan.needs, groups.back().needs);
         }
-        check_crossing(cell.composition, groups[number->second]);
+        check_crossing(model, cell.composition, groups[number->second]);
         return number->second;
       };
       out.representation = group_of(cell.composition.representation, plan.representation_groups);
@@ -282,22 +317,29 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
 
 void split_budgets(const trace::Sequence& sequence, const Request& request,
                    const AllocationPass& allocation_pass, Plan& plan, std::size_t length) {
-  const LaneShape shape{sequence.model().n_layers, sequence.model().n_kv_heads, sequence.prompt_length()};
+  const trace::Model& model = sequence.model();
   for (EvictionGroup& eviction_group : plan.eviction_groups) {
     std::vector<std::size_t> left;
     for (const std::size_t cell : eviction_group.cells) {
       try {
         const policy::Composition& composition = request.cells[cell].composition;
-        const std::size_t asked = plan.cells[cell].budget_tokens;
+        const std::vector<std::size_t>& asked = plan.cells[cell].layer_budget;
+        const LaneShape shape = lane_shape(sequence, asked);
         std::vector<std::size_t>& budgets = plan.cells[cell].lane_budget;
         budgets = lane_budgets(
-            composition, shape, asked,
+            composition, shape, asked.front(),
             {allocation_pass.profiles(composition.allocation), allocation_pass.scores(composition.eviction),
              allocation_pass.losses(composition.eviction), request.tables});
-        if (!composition.allocation.spec->even() && !nothing_to_split(composition, shape.prompt, asked) &&
-            std::all_of(budgets.begin(), budgets.end(), [&](std::size_t b) { return b == asked; }))
+        bool moved = false;
+        for (std::size_t lane = 0; lane < budgets.size(); ++lane)
+          moved = moved || budgets[lane] != asked[lane / model.n_kv_heads];
+        if (!composition.allocation.spec->even() && !moved &&
+            !nothing_to_split(composition, shape, asked.front()))
           plan.cells[cell].idle = idle_allocation(composition);
         std::replace(budgets.begin(), budgets.end(), policy::kNeverEvict, length);
+        for (std::size_t lane = 0; lane < budgets.size(); ++lane)
+          budgets[lane] =
+              held_tokens(model, static_cast<std::uint32_t>(lane / model.n_kv_heads), budgets[lane]);
         left.push_back(cell);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::usage) throw;
@@ -310,10 +352,14 @@ void split_budgets(const trace::Sequence& sequence, const Request& request,
                 [](const EvictionGroup& eviction_group) { return eviction_group.cells.empty(); });
 }
 
+std::size_t most_given(const Plan::CellPlan& cell, std::size_t prompt) {
+  return std::max(prompt, *std::ranges::max_element(cell.layer_budget));
+}
+
 void run_once(const Request& request, std::size_t prompt, Plan& plan) {
   const auto same = [&](std::size_t a, std::size_t b) {
     // Whether a lane appends beside its budget depends on a budget larger than the prompt.
-    const auto given = [&](std::size_t cell) { return std::max(prompt, plan.cells[cell].budget_tokens); };
+    const auto given = [&](std::size_t cell) { return most_given(plan.cells[cell], prompt); };
     return request.cells[a].composition.params == request.cells[b].composition.params &&
            plan.cells[a].lane_budget == plan.cells[b].lane_budget && given(a) == given(b);
   };

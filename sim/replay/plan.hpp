@@ -40,12 +40,14 @@ struct Plan {
   static constexpr std::size_t kNone = ~std::size_t{0};
   struct CellPlan {
     std::string skipped;
-    std::string idle;  ///< an allocation that split nothing, in words
-    std::size_t budget_tokens = 0;
-    std::size_t representation = kNone;    ///< its number in representation_groups; kNone: none
-    std::size_t selection = kNone;         ///< its number in selection_groups; kNone: none
-    std::vector<std::size_t> lane_budget;  ///< [n_layers * n_kv_heads]; empty when skipped
-    std::size_t same_as = kNone;           ///< of run_once(): the cell that runs for this one too
+    std::string idle;                       ///< an allocation that split nothing, in words
+    std::size_t budget_tokens = 0;          ///< mean per lane, as asked
+    double asked_tokens = 0;                ///< the same, not rounded
+    std::vector<std::size_t> layer_budget;  ///< before the allocation, [n_layers]
+    std::size_t representation = kNone;     ///< its number in representation_groups; kNone: none
+    std::size_t selection = kNone;          ///< its number in selection_groups; kNone: none
+    std::vector<std::size_t> lane_budget;   ///< [n_layers * n_kv_heads]; empty when skipped
+    std::size_t same_as = kNone;            ///< of run_once(): the cell that runs for this one too
   };
   std::vector<CellPlan> cells;
   std::vector<EvictionGroup> eviction_groups;
@@ -93,5 +95,9 @@ void split_budgets(const trace::Sequence& sequence, const Request& request,
 /// Takes out of the groups each cell whose composition and lane budgets an earlier one has, such as a second
 /// budget of a policy that drops nothing.
 void run_once(const Request& request, std::size_t prompt, Plan& plan);
+
+/// Returns the most tokens that an allocation can give a lane that is not left to grow: the prompt, or a
+/// budget that is larger.
+std::size_t most_given(const Plan::CellPlan& cell, std::size_t prompt);
 
 }  // namespace kvsim::sim

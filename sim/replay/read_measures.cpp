@@ -42,6 +42,7 @@ ReadMeasures::Retained ReadMeasures::retained(const RecordedStep& recorded, std:
 
 void ReadMeasures::step(const RecordedStep& recorded) {
   seen_ = recorded.seen();
+  whole_ = held_tokens(tensors_->sequence().model(), tensors_->group().layer, seen_);
   marks_.assign(group_ * seen_, 0);
   retained_.resize(group_);
   latest_ = {};

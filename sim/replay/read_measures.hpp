@@ -27,8 +27,8 @@ class ReadMeasures {
 
   /// Whether a query head has read a position at the latest step.
   bool reads(std::size_t g, std::size_t position) const { return marks_[g * seen_ + position] != 0; }
-  /// Whether it has read every position so far.
-  bool reads_all(std::size_t g) const { return columns(g).size() == seen_; }
+  /// Whether it has read everything that the layer sees.
+  bool reads_all(std::size_t g) const { return columns(g).size() == whole_; }
   /// What the steps since the last clear() gave: [steps][group][value_dim].
   std::span<const float> outputs() const { return outputs_; }
   /// [steps][group]: whether the head has read everything, so that its output is the full cache's.
@@ -55,7 +55,7 @@ class ReadMeasures {
   std::size_t lane_, lane_of_unit_, group_;
   Cache* cache_;
   LaneOutcome* out_;
-  std::size_t seen_ = 0;
+  std::size_t seen_ = 0, whole_ = 0;              ///< positions so far; those that the layer sees
   std::vector<std::uint8_t> marks_, everything_;  ///< marks: [group][seen]
   std::vector<float> outputs_;
   std::vector<Retained> retained_;  ///< [group], of the latest step

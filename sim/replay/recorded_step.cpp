@@ -69,7 +69,10 @@ std::span<const Position> RecordedStep::top(std::size_t g) const {
   Head& head = heads_[g];
   if (head.top.empty()) {
     TopEntries entries;
-    for (const std::size_t position : entries.of(row(g))) head.top.push_back(static_cast<Position>(position));
+    // What the layer's window does not reach is not among them.
+    const std::size_t whole = held_tokens(tensors_->sequence().model(), tensors_->group().layer, seen_);
+    for (const std::size_t i : entries.of(row(g).last(whole)))
+      head.top.push_back(static_cast<Position>(seen_ - whole + i));
   }
   return head.top;
 }

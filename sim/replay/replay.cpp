@@ -69,7 +69,9 @@ Outcome replay(const trace::Sequence& sequence, const Request& asked, Progress& 
     CellOutcome& out = outcome.cells.emplace_back();
     out.skipped = cell.skipped;
     out.budget_tokens = cell.budget_tokens;
+    out.asked_tokens = cell.asked_tokens;
     if (!cell.skipped.empty()) continue;
+    out.most_given = most_given(cell, sequence.prompt_length());
     out.lanes.resize(lanes);
     if (sequence.source().has_output_weights()) out.layers.resize(model.n_layers);
     if (request.decisions) out.resident_intervals.resize(lanes);
@@ -90,9 +92,11 @@ Outcome replay(const trace::Sequence& sequence, const Request& asked, Progress& 
   for (std::size_t cell = 0; cell < plan.cells.size(); ++cell) {
     const std::size_t same = plan.cells[cell].same_as;
     if (same == Plan::kNone) continue;
-    const std::uint64_t asked_tokens = outcome.cells[cell].budget_tokens;
+    const std::uint64_t budget_tokens = outcome.cells[cell].budget_tokens;
+    const double asked_tokens = outcome.cells[cell].asked_tokens;
     outcome.cells[cell] = outcome.cells[same];
-    outcome.cells[cell].budget_tokens = asked_tokens;
+    outcome.cells[cell].budget_tokens = budget_tokens;
+    outcome.cells[cell].asked_tokens = asked_tokens;
     idle_lanes[cell] = idle_lanes[same];
   }
   for (std::size_t cell = 0; cell < plan.cells.size(); ++cell)

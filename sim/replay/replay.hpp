@@ -110,6 +110,7 @@ struct LaneOutcome {
   std::uint64_t budget_tokens = 0;  ///< what the allocation gave the lane
   std::uint64_t kept_tokens = 0;    ///< positions resident after the prompt
   std::uint64_t held_at_end = 0;    ///< positions resident at the last step
+  std::uint64_t whole_at_end = 0;   ///< the same of the full cache: no more than the layer's window
   SegmentCounts kept_of{};          ///< kept_tokens by kind of token
   // Importance, mean over the lane's query heads: XKV's w over the last 8 prompt rows with average pooling 7,
   // of the positions before those rows, unless Request::importance says otherwise.
@@ -150,14 +151,18 @@ struct LayerOutcome {
 
 /// How a lane's policy ranks the prompt.
 struct PromptScores {
-  /// Of every prompt position, higher is kept; lanes and budgets share it. Null: it ranks by no score.
+  /// Of every position from `first` on, higher is kept; lanes and budgets share it. Null: it ranks by no
+  /// score.
   std::shared_ptr<const std::vector<double>> of{};
   policy::Protection protection{};
+  std::size_t first = 0;  ///< the first that the layer's window still holds
 };
 
 struct CellOutcome {
   std::string skipped;                 ///< why the cell is not run; empty if it is
   std::uint64_t budget_tokens = 0;     ///< mean per lane, as asked
+  double asked_tokens = 0;             ///< the same, not rounded: windows limit some lanes
+  std::uint64_t most_given = 0;        ///< to a lane that is not left to grow: the prompt, or a larger budget
   std::vector<LaneOutcome> lanes;      ///< [n_layers * n_kv_heads], layer-major; empty when skipped
   std::vector<LayerOutcome> layers{};  ///< [n_layers]; empty when skipped or without output weights
   std::vector<std::vector<ResidentInterval>>

@@ -115,7 +115,9 @@ TEST_CASE("protected positions are kept, behind every allocation") {
   std::size_t checked = 0;
   for (const std::string& eviction : evictions()) {
     const policy::Part part = policy::parse_composition(eviction, policy::builtin()).eviction;
-    const auto protection = part.protection(kPrompt);
+    const auto protection = [guard = part.protection()](std::size_t budget) {
+      return guard(budget, kPrompt);
+    };
     const std::vector<std::string> policies = behind(eviction, part.spec->scored());
     const sim::Outcome outcome = decided(trace, policies, {"45", "80"});
     for (std::size_t cell = 0; cell < outcome.cells.size(); ++cell) {
@@ -138,7 +140,9 @@ TEST_CASE("the floor is what the eviction protects, and room for one") {
   std::size_t checked = 0;
   for (const std::string& eviction : evictions()) {
     const policy::Part part = policy::parse_composition(eviction, policy::builtin()).eviction;
-    const auto protection = part.protection(kPrompt);
+    const auto protection = [guard = part.protection()](std::size_t budget) {
+      return guard(budget, kPrompt);
+    };
     const std::size_t floor = part.floor();
     policy::Protection before = protection(floor);
     CAPTURE(eviction, floor, before.sinks, before.window);

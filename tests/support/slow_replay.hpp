@@ -55,7 +55,14 @@ inline Rows attention(const trace::Sequence& sequence, std::uint32_t layer, std:
   return a;
 }
 
-/// The prompt that the feeder passes to policies: the same rows as floats, in the policies' types.
+/// Returns the first position that a layer still holds when `n` tokens have come: W of them at most.
+inline std::size_t slow_first_held(const trace::Sequence& sequence, std::uint32_t layer, std::size_t n) {
+  const std::int32_t window = sequence.model().layer_window[layer];
+  return window >= 0 && n > static_cast<std::size_t>(window) ? n - static_cast<std::size_t>(window) : 0;
+}
+
+/// The prompt that the feeder passes to policies: the same rows as floats, in the policies' types. In a layer
+/// with a window it begins with the first token that the layer holds.
 class SlowPrompt final : public policy::Prompt {
  public:
   SlowPrompt(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t first_head,
@@ -74,20 +81,16 @@ class SlowPrompt final : public policy::Prompt {
     }
     model_ = &model;
     layer_ = layer;
-    prompt_ = sequence.prompt_length();
+    first_ = slow_first_held(sequence, layer, sequence.prompt_length());
+    prompt_ = sequence.prompt_length() - first_;
     key_dim_ = sequence.model().head_dim;
     value_dim_ = sequence.model().v_head_dim;
   }
   std::size_t length() const override { return prompt_; }
-  MatrixView keys(int lane) const override {
-    return {keys_[static_cast<std::size_t>(lane)].data(), prompt_, key_dim_, key_dim_};
-  }
-  MatrixView values(int lane) const override {
-    return {values_[static_cast<std::size_t>(lane)].data(), prompt_, value_dim_, value_dim_};
-  }
-  MatrixView queries(int head) const override {
-    return {queries_[static_cast<std::size_t>(head)].data(), prompt_, key_dim_, key_dim_};
-  }
+  std::size_t first() const override { return first_; }
+  MatrixView keys(int lane) const override { return rows(keys_, lane, key_dim_); }
+  MatrixView values(int lane) const override { return rows(values_, lane, value_dim_); }
+  MatrixView queries(int head) const override { return rows(queries_, head, key_dim_); }
   Rotary rotary() const override { return model_->rotary(layer_); }
   double scale() const override { return model_->attn_scale; }
   MatrixView output_weights(int head) const override {
@@ -107,24 +110,86 @@ class SlowPrompt final : public policy::Prompt {
     for (const auto& row : rows) out.insert(out.end(), row.begin(), row.end());
     return out;
   }
+  MatrixView rows(const std::vector<std::vector<float>>& all, int head, std::size_t dim) const {
+    return {all[static_cast<std::size_t>(head)].data() + first_ * dim, prompt_, dim, dim};
+  }
   std::vector<std::vector<float>> keys_, values_, queries_, output_weights_;
   std::uint32_t layer_ = 0;
   const trace::Model* model_ = nullptr;
-  std::size_t prompt_ = 0, key_dim_ = 0, value_dim_ = 0;
+  std::size_t first_ = 0, prompt_ = 0, key_dim_ = 0, value_dim_ = 0;
 };
 
-/// Returns XKV's w from the triangle of rows of the lane's query heads: the last `rows`, averages of 2 *
-/// reach + 1.
+/// Shows an eviction the prompt of its unit, row by row from the first that is held on. `a`: per query head.
+inline void show_slowly(policy::Eviction& eviction, const std::vector<Rows>& a, const SlowPrompt& view) {
+  const std::size_t first = view.first(), prompt = view.length();
+  if (eviction.prompt_rows() > 0)
+    for (std::size_t head = 0; head < a.size(); ++head)
+      for (std::size_t i = 0; i < prompt; ++i) {
+        const auto from = a[head][first + i].begin() + static_cast<std::ptrdiff_t>(first);
+        const std::vector<float> row(from, from + static_cast<std::ptrdiff_t>(i + 1));
+        eviction.observe({static_cast<int>(head), i, prompt, {row.data(), 1, i + 1, i + 1}, first});
+      }
+  eviction.finish_prompt(view);
+}
+
+/// The positions that a unit starts with.
+inline std::vector<policy::Position> started(const policy::Start& start, const SlowPrompt& view) {
+  std::vector<policy::Position> slots = start.keep;
+  for (policy::Position& slot : slots) slot += static_cast<policy::Position>(view.first());
+  return slots;
+}
+
+/// A token arrives: the one that the window leaves behind and those that the decoder names give way. Returns
+/// what has left.
+inline std::set<policy::Position> arrive_slowly(policy::Decoder* decoder, policy::Arrival arrival,
+                                                std::size_t capacity, std::size_t first_held,
+                                                std::vector<policy::Position>& slots) {
+  arrival.slots = slots;
+  std::set<policy::Position> gone;
+  for (std::size_t slot = 0; slot < slots.size(); ++slot)
+    if (static_cast<std::size_t>(slots[slot]) < first_held) arrival.leaving = slot;
+  arrival.full = slots.size() - (arrival.leaving ? 1 : 0) >= capacity;
+  std::vector<std::size_t> victims;
+  if (decoder) decoder->evict(arrival, victims);
+  for (const std::size_t victim : victims) gone.insert(slots[victim]);
+  if (arrival.leaving && gone.insert(slots[*arrival.leaving]).second) {
+    // The decoder has closed up behind its own victims: it hears of the slot by its number there.
+    if (decoder && !victims.empty()) {
+      std::vector<policy::Position> left;
+      for (const policy::Position slot : slots)
+        if (slot == slots[victims[0]] || slot == slots[*arrival.leaving] || !gone.count(slot))
+          left.push_back(slot);
+      const auto at = [&](std::size_t slot) {
+        return static_cast<std::size_t>(std::find(left.begin(), left.end(), slots[slot]) - left.begin());
+      };
+      const std::size_t closing[] = {at(victims[0]), at(*arrival.leaving)};
+      decoder->close_slots(closing);
+    }
+    victims.push_back(*arrival.leaving);
+  }
+  if (victims.empty()) {
+    slots.push_back(arrival.position);
+    return gone;
+  }
+  const policy::Position replaced = slots[victims[0]];
+  slots[victims[0]] = arrival.position;
+  std::erase_if(slots, [&](policy::Position p) { return p != replaced && gone.count(p) > 0; });
+  return gone;
+}
+
+/// Returns XKV's w of positions from `first` on, from the triangle of rows of the lane's query heads: the
+/// last `rows`, averages of 2 * reach + 1.
 inline std::vector<double> slow_importance(const std::vector<Rows>& heads, std::size_t prompt,
-                                           std::size_t rows = 8, std::ptrdiff_t reach = 3) {
-  if (prompt <= rows) return {};
-  const auto m = static_cast<std::ptrdiff_t>(prompt - rows);
+                                           std::size_t first = 0, std::size_t rows = 8,
+                                           std::ptrdiff_t reach = 3) {
+  if (prompt <= first + rows) return {};
+  const auto m = static_cast<std::ptrdiff_t>(prompt - first - rows);
   std::vector<double> mean(static_cast<std::size_t>(m), 0.0), w(static_cast<std::size_t>(m), 0.0);
   for (std::ptrdiff_t j = 0; j < m; ++j)
     for (const Rows& a : heads)
       for (std::size_t t = prompt - rows; t < prompt; ++t)
-        mean[static_cast<std::size_t>(j)] +=
-            a[t][static_cast<std::size_t>(j)] / static_cast<double>(rows) / static_cast<double>(heads.size());
+        mean[static_cast<std::size_t>(j)] += a[t][first + static_cast<std::size_t>(j)] /
+                                             static_cast<double>(rows) / static_cast<double>(heads.size());
   for (std::ptrdiff_t j = 0; j < m; ++j)
     for (std::ptrdiff_t i = j - reach; i <= j + reach; ++i)
       if (i >= 0 && i < m)
@@ -234,17 +299,10 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
     for (std::uint32_t g = 0; g < group; ++g)
       a.push_back(attention(sequence, layer, static_cast<std::uint32_t>((first_head + lane) * group + g)));
   const bool streams = eviction->streams_prompt();
-  if (!streams && eviction->prompt_rows() > 0)
-    for (std::size_t head = 0; head < a.size(); ++head)
-      for (std::size_t t = 0; t < prompt; ++t) {  // row by row, from the first one
-        const std::vector<float> row(a[head][t].begin(),
-                                     a[head][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
-        eviction->observe({static_cast<int>(head), t, prompt, {row.data(), 1, t + 1, t + 1}});
-      }
   const SlowPrompt view(sequence, layer, first_head, n_lanes);
-  if (!streams) eviction->finish_prompt(view);
+  if (!streams) show_slowly(*eviction, a, view);
   policy::Start start = eviction->start(budget);
-  std::vector<policy::Position> slots = start.keep;
+  std::vector<policy::Position> slots = started(start, view);
   policy::Decoder* const decoder = start.decoder.get();
   const std::size_t capacity = budget + part.overshoot();
   std::vector<Rows> q;
@@ -261,23 +319,11 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
     for (const Rows& rows : q) queries.insert(queries.end(), rows[t].begin(), rows[t].end());
     const MatrixView own_keys{keys.data(), n_lanes, model.head_dim, model.head_dim};
     const auto position = static_cast<policy::Position>(t);
-    std::vector<std::size_t> victims;
-    if (decoder)
-      decoder->evict({position,
-                      slots,
-                      slots.size() >= capacity,
-                      own_keys,
-                      {queries.data(), q.size(), model.head_dim, model.head_dim},
-                      0},
-                     victims);
-    if (victims.empty()) {
-      slots.push_back(position);
-    } else {
-      slots[victims[0]] = position;
-      std::set<policy::Position> leaving;
-      for (std::size_t i = 1; i < victims.size(); ++i) leaving.insert(slots[victims[i]]);
-      std::erase_if(slots, [&](policy::Position p) { return leaving.count(p) > 0; });
-    }
+    arrive_slowly(decoder,
+                  {.position = position,
+                   .keys = own_keys,
+                   .queries = {queries.data(), q.size(), model.head_dim, model.head_dim}},
+                  capacity, slow_first_held(sequence, layer, t + 1), slots);
     if (!decoder) return;
     std::vector<float> seen;
     std::vector<double> mass;
@@ -309,15 +355,17 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
   for (std::uint32_t lane = 0; lane < n_lanes; ++lane) {
     const std::vector<Rows> own(a.begin() + static_cast<std::ptrdiff_t>(lane * group),
                                 a.begin() + static_cast<std::ptrdiff_t>((lane + 1) * group));
-    const std::vector<double> w = slow_importance(own, prompt);
+    const std::size_t first = slow_first_held(sequence, layer, prompt);
+    const std::vector<double> w = slow_importance(own, prompt, first);
     out[lane].budget_tokens = budget;
     out[lane].kept_tokens = slots.size();
+    out[lane].whole_at_end = sequence.length() - slow_first_held(sequence, layer, sequence.length());
     out[lane].candidates = w.size();
     out[lane].importance = std::accumulate(w.begin(), w.end(), 0.0);
     for (const policy::Position p : slots)
-      if (static_cast<std::size_t>(p) < w.size()) {
+      if (static_cast<std::size_t>(p) - first < w.size()) {
         out[lane].kept_candidates += 1;
-        out[lane].importance_kept += w[static_cast<std::size_t>(p)];
+        out[lane].importance_kept += w[static_cast<std::size_t>(p) - first];
       }
     out[lane].importance_oracle = top(w, out[lane].kept_candidates);
     out[lane].peak.heads.resize(group);
@@ -369,6 +417,7 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
       out[lane].output_cosine += cosines;
     }
   }
+  for (SlowLane& lane : out) lane.held_at_end = slots.size();
   return out;
 }
 

@@ -125,7 +125,7 @@ analysis::CostStudy study_of(const CostEstimateOptions& options, cost::Model mod
   return study;
 }
 
-/// Budgets in tokens, so that bytes mean what they mean without a trace; one with a size of its own holds the
+/// Bytes in tokens, so that they mean what they mean without a trace; one with a size of its own holds the
 /// same at every budget.
 sim::Request request_of(const analysis::CostStudy& study) {
   std::vector<sim::Budget> budgets = study.budgets;
@@ -135,6 +135,7 @@ sim::Request request_of(const analysis::CostStudy& study) {
     for (const policy::Composition& policy : study.policies) {
       if (policy.eviction.spec->own_budget() && &budget != &budgets.front()) continue;
       request.cells.push_back({policy, budget});
+      if (budget.unit == sim::Budget::Unit::share) continue;  // of what each layer holds
       sim::Cell& cell = request.cells.back();
       cell.budget.value = static_cast<double>(analysis::budget_tokens(
           budget, study.model, study.serving.layout, policy, study.prompts.front(), study.generates.front()));

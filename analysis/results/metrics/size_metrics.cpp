@@ -8,7 +8,7 @@ namespace kvsim::analysis {
 namespace {
 
 MetricValue evicted_tokens(const Measured& of) {
-  return count(of.outcome.prompt + of.outcome.decode) - mean(of, &sim::LaneOutcome::held_at_end);
+  return mean(of, &sim::LaneOutcome::whole_at_end) - mean(of, &sim::LaneOutcome::held_at_end);
 }
 
 /// Whole bytes: tokens as the trace stores them, or what a representation takes.
@@ -57,8 +57,8 @@ MetricValue sent_bytes(const Measured& of) {
 
 /// A lane that never evicts is given the sequence; it spends its prompt.
 MetricValue allocated_tokens(const Measured& of) {
-  const std::uint64_t most = std::max(of.outcome.prompt, of.cell.budget_tokens);
-  return mean(of, [&](const sim::LaneOutcome& lane) { return std::min(lane.budget_tokens, most); });
+  return mean(of,
+              [&](const sim::LaneOutcome& lane) { return std::min(lane.budget_tokens, of.cell.most_given); });
 }
 
 }  // namespace
@@ -81,8 +81,8 @@ std::vector<Metric> size_metrics() {
        .console = {.heading = "held tokens", .show = Console::Show::tokens, .unlike = "kept_tokens"}},
       {.key = "evicted_tokens",
        .unit = "tokens per lane",
-       .meaning = "positions of the sequence not held at the last step, mean over lanes; 0: the policy never "
-                  "evicted",
+       .meaning = "positions that the full cache holds at the last step and the lane does not, mean over "
+                  "lanes; 0: the policy never evicted",
        .label = "tokens evicted",
        .measure = evicted_tokens},
       {.key = "kept_bytes",

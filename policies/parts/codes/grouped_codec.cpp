@@ -144,7 +144,8 @@ void GroupedCodec::begin(const Prompt& /*prompt*/, CacheRows& rows) {
   values_.begin(joined, rows);
 }
 
-void GroupedCodec::leave(std::span<const std::size_t> victims, CacheRows& rows) {
+void GroupedCodec::leave(std::span<const std::size_t> victims, CacheRows& rows,
+                         std::optional<std::size_t> /*behind*/) {
   for (const std::size_t victim : victims) {
     keys_.leave(rows.positions()[victim]);
     values_.leave(rows.positions()[victim]);

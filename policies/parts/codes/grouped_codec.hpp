@@ -80,7 +80,8 @@ class GroupedCodec final : public Codec {
       : keys_(GroupedSide::keys, rules.keys), values_(GroupedSide::values, rules.values) {}
 
   void begin(const Prompt& prompt, CacheRows& rows) override;
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override;
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> behind) override;
   void settle(std::size_t own_slot, CacheRows& rows) override;
   Ledger ledger(const CacheRows& rows) const override;
 

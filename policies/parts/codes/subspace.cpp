@@ -264,7 +264,8 @@ class SubspaceCodec final : public Codec {
     const std::size_t together = rule_.window > 0 ? rule_.window : 1;
     for (std::size_t i = 0; i < closed.size(); i += together) code(closed.subspan(i, together), rows);
   }
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> /*behind*/) override {
     for (const std::size_t victim : victims) {
       const Position position = rows.positions()[victim];
       std::erase(open_, position);

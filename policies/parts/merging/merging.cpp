@@ -163,12 +163,13 @@ Cost merging_cost(const MergeRule& rule, const CostShape& shape) {
 
 void MergingCodec::begin(const Prompt& prompt, CacheRows& rows) {
   stands_for_.assign(rows.slots() * rows.shape().n_lanes, 1);
+  first_ = prompt.first();
   std::vector<std::size_t> leaving, staying(rows.slots());
   std::vector<Position> positions;
-  for (std::size_t position = 0; position < prompt.length(); ++position)
-    if (!rows.holds(static_cast<Position>(position))) {
-      leaving.push_back(position);
-      positions.push_back(static_cast<Position>(position));
+  for (std::size_t row = 0; row < prompt.length(); ++row)
+    if (const auto position = static_cast<Position>(first_ + row); !rows.holds(position)) {
+      leaving.push_back(row);
+      positions.push_back(position);
     }
   for (std::size_t slot = 0; slot < staying.size(); ++slot) staying[slot] = slot;
   std::vector<Lane> lanes;
@@ -178,12 +179,16 @@ void MergingCodec::begin(const Prompt& prompt, CacheRows& rows) {
   merge(lanes, leaving, positions, staying, rows);
 }
 
-void MergingCodec::leave(std::span<const std::size_t> victims, CacheRows& rows) {
+void MergingCodec::leave(std::span<const std::size_t> victims, CacheRows& rows,
+                         std::optional<std::size_t> behind) {
   if (rule_.decode) {
     std::vector<char> leaves(rows.slots());
+    std::vector<std::size_t> merged;
     std::vector<Position> positions;
     for (const std::size_t victim : victims) {
       leaves[victim] = 1;
+      if (victim == behind) continue;
+      merged.push_back(victim);
       positions.push_back(rows.positions()[victim]);
     }
     std::vector<std::size_t> staying;
@@ -193,7 +198,7 @@ void MergingCodec::leave(std::span<const std::size_t> victims, CacheRows& rows) 
     for (std::size_t lane = 0; lane < rows.shape().n_lanes; ++lane)
       lanes.push_back(
           {rows.keys(lane), rows.values(lane), std::span(stands_for_).subspan(lane), rows.shape().n_lanes});
-    merge(lanes, victims, positions, staying, rows);
+    merge(lanes, merged, positions, staying, rows);
   }
   close_up(stands_for_, victims, rows.shape().n_lanes);
 }

@@ -72,7 +72,8 @@ class MergingCodec final : public Codec {
       : rule_(rule), scores_(scores) {}
 
   void begin(const Prompt& prompt, CacheRows& rows) override;
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override;
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> behind) override;
   void join(std::size_t own_slot, CacheRows& rows) override;
   Ledger ledger(const CacheRows& rows) const override {
     return merging_ledger(rule_, rows.shape(), rows.slots());
@@ -90,7 +91,7 @@ class MergingCodec final : public Codec {
   /// `cosine`: over the lanes, `own`: of one lane.
   bool passes(double cosine, double own, double mean) const;
   double score(std::size_t lane, Position position) const {
-    return (*scores_)[lane][static_cast<std::size_t>(position)];
+    return (*scores_)[lane][static_cast<std::size_t>(position) - first_];
   }
   /// Drops those of what leaves that are no candidates.
   void drop_worst(std::size_t lane, std::span<const Position> positions, std::size_t staying,
@@ -107,6 +108,7 @@ class MergingCodec final : public Codec {
   }
 
   MergeRule rule_;
+  std::size_t first_ = 0;  ///< position of the prompt's first row
   const std::vector<std::vector<double>>* scores_;
   std::vector<std::uint16_t>
       stands_for_;      ///< [slots][lanes]: of how many tokens a row is made; without mass 1

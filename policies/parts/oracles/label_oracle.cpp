@@ -10,12 +10,13 @@ namespace {
 
 class LabelDecoder final : public Decoder {
  public:
-  explicit LabelDecoder(const std::vector<double>& labels) : labels_(labels) {}
+  LabelDecoder(const std::vector<double>& labels, std::size_t origin) : labels_(labels), origin_(origin) {}
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
     if (!arrival.full) return;
     const auto leaves_first = [&](Position a, Position b) {
-      const double of_a = labels_[static_cast<std::size_t>(a)], of_b = labels_[static_cast<std::size_t>(b)];
+      const double of_a = labels_[static_cast<std::size_t>(a) - origin_],
+                   of_b = labels_[static_cast<std::size_t>(b) - origin_];
       return of_a != of_b ? of_a < of_b : a < b;
     };
     const auto victim = std::min_element(arrival.slots.begin(), arrival.slots.end(), leaves_first);
@@ -24,6 +25,7 @@ class LabelDecoder final : public Decoder {
 
  private:
   std::vector<double> labels_;
+  std::size_t origin_;  ///< position of the first label
 };
 
 }  // namespace
@@ -43,6 +45,7 @@ LabelOracle::LabelOracle(const Params& params)
 void LabelOracle::set_future(const Future& future) {
   labels_ = label(future, horizon_);
   prompt_ = future.prompt();
+  origin_ = future.first();
 }
 
 Start LabelOracle::start(std::size_t budget) const {
@@ -58,7 +61,7 @@ Start LabelOracle::start(std::size_t budget) const {
                    });
   out.keep.resize(n_kept);
   std::sort(out.keep.begin(), out.keep.end());
-  if (evicts_) out.decoder = std::make_unique<LabelDecoder>(labels_);
+  if (evicts_) out.decoder = std::make_unique<LabelDecoder>(labels_, origin_);
   return out;
 }
 

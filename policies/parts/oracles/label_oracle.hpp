@@ -23,12 +23,12 @@ class LabelOracle : public Oracle {
   /// Reads the parameters `generated` and `horizon`.
   explicit LabelOracle(const Params& params);
 
-  /// Returns one label per position, prompt and generated; never NaN. Of equal labels the oldest position is
-  /// evicted first.
+  /// Returns one label per column of the future, prompt and generated; never NaN. Of equal labels the oldest
+  /// position is evicted first.
   virtual std::vector<double> label(const Future& future, std::size_t horizon) = 0;
 
  private:
-  std::size_t horizon_, prompt_ = 0;
+  std::size_t horizon_, prompt_ = 0, origin_ = 0;
   bool evicts_;
   std::vector<double> labels_;
 };

@@ -23,7 +23,7 @@ class PlannedOracle : public Oracle {
   virtual RetentionPlan plan(const MassAhead& future, std::size_t budget) const = 0;
 
  private:
-  std::size_t horizon_;
+  std::size_t horizon_, origin_ = 0;
   std::optional<MassAhead> future_;
 };
 

@@ -16,21 +16,21 @@ void turn_pair(double c, double s, double* a, double* b, std::size_t n, std::siz
 
 }  // namespace
 
-ExpectedQueries::ExpectedQueries(const MatrixView& queries, std::size_t first, const Rotary& rotary,
-                                 std::size_t future, bool covariance)
+ExpectedQueries::ExpectedQueries(const MatrixView& queries, std::size_t first, std::size_t origin,
+                                 const Rotary& rotary, std::size_t future, bool covariance)
     : dim_(queries.cols), mean_(queries.cols) {
-  measure(queries, first, rotary, covariance);
-  turn(rotary, queries.rows, future);
+  measure(queries, first, origin, rotary, covariance);
+  turn(rotary, origin + queries.rows, future);
 }
 
-void ExpectedQueries::measure(const MatrixView& queries, std::size_t first, const Rotary& rotary,
-                              bool covariance) {
+void ExpectedQueries::measure(const MatrixView& queries, std::size_t first, std::size_t origin,
+                              const Rotary& rotary, bool covariance) {
   const std::size_t n = queries.rows - first;
   std::vector<float> plain;
   plain.reserve(n * dim_);
   for (std::size_t i = first; i < queries.rows; ++i)
     plain.insert(plain.end(), queries.row(i).begin(), queries.row(i).end());
-  unrotate(rotary, first, dim_, plain);
+  unrotate(rotary, origin + first, dim_, plain);
 
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t c = 0; c < dim_; ++c) mean_[c] += static_cast<double>(plain[i * dim_ + c]);

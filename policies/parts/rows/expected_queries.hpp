@@ -13,10 +13,10 @@ namespace kvsim::policy {
 
 class ExpectedQueries {
  public:
-  /// Fits one head's queries of positions [first, queries.rows), as attention used them, for `future`
-  /// positions from queries.rows on. first < queries.rows, future >= 1.
-  ExpectedQueries(const MatrixView& queries, std::size_t first, const Rotary& rotary, std::size_t future,
-                  bool covariance);
+  /// Fits one head's queries, rows from `first` on, as attention used them, for the `future` positions behind
+  /// the last. Row r stands at `origin` + r. first < queries.rows, future >= 1.
+  ExpectedQueries(const MatrixView& queries, std::size_t first, std::size_t origin, const Rotary& rotary,
+                  std::size_t future, bool covariance);
 
   /// Returns the expected logarithm of exp(scale * q.key): the mean and, with covariance, half the variance.
   double logit(std::span<const float> key, double scale) const;
@@ -26,7 +26,8 @@ class ExpectedQueries {
   std::span<const double> covariance() const { return covariance_; }
 
  private:
-  void measure(const MatrixView& queries, std::size_t first, const Rotary& rotary, bool covariance);
+  void measure(const MatrixView& queries, std::size_t first, std::size_t origin, const Rotary& rotary,
+               bool covariance);
   void turn(const Rotary& rotary, std::size_t from, std::size_t future);
 
   std::size_t dim_;

@@ -16,7 +16,10 @@ class Recency final : public Eviction {
   explicit Recency(const Params& params)
       : Recency(params.count("sinks"), params.count("window"), params.flag("decode")) {}
 
-  void finish_prompt(const Prompt& prompt) override { length_ = prompt.length(); }
+  void finish_prompt(const Prompt& prompt) override {
+    length_ = prompt.length();
+    first_ = prompt.first();
+  }
   Start start(std::size_t budget) const override;
   /// Returns what every budget keeps; how many newest positions follow beyond `window` depends on the budget.
   Protection protection(std::size_t /*budget*/, std::size_t /*prompt*/) const override {
@@ -24,7 +27,7 @@ class Recency final : public Eviction {
   }
 
  private:
-  std::size_t sinks_, window_, length_ = 0;
+  std::size_t sinks_, window_, length_ = 0, first_ = 0;
   bool decodes_;
 };
 

@@ -19,6 +19,8 @@ class ExemptLayers {
   /// Returns tokens above the floor for the other layers, per KV head, summed over layers. Throws
   /// Error(usage) when the budget does not cover the exempt layers and the others' floor.
   std::size_t left_for_others(const AllocationRequest& request) const;
+  /// Returns what each of the others can use above the floor.
+  std::vector<std::size_t> most_of_others(const AllocationRequest& request) const;
   /// Returns kNeverEvict for exempt layers and floor + above[i] for the i-th of the others.
   std::vector<std::size_t> lanes(const AllocationRequest& request,
                                  const std::vector<std::size_t>& above) const;

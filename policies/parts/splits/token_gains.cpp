@@ -74,22 +74,25 @@ std::vector<double> levelled(const std::vector<double>& gains) {
 
 }  // namespace
 
-TokenGains token_gains(const AllocationRequest& request, std::span<const double> worth) {
-  if (worth.size() > request.prompt) bug("a lane has more scores than the prompt has positions");
+TokenGains token_gains(const AllocationRequest& request, std::span<const double> worth, std::size_t layer) {
+  const std::size_t prompt = request.held_in(layer), left = request.prompt - prompt;
+  if (worth.size() > prompt) bug("a lane has more scores than the prompt has positions");
   if (std::any_of(worth.begin(), worth.end(), [](double x) { return std::isnan(x); }))
     input_error("a score is not a number", "scores of a lane, for an allocation",
                 "The run holds values that are not finite.");
   std::vector<double> of_prompt(worth.begin(), worth.end());
-  of_prompt.resize(request.prompt);
+  of_prompt.resize(prompt);
   Growing lane(std::move(of_prompt));
   const auto held = [&](std::size_t budget) {
-    return request.protection ? request.protection(budget) : Protection{};
+    Protection out = request.protection ? request.protection(budget, prompt) : Protection{};
+    out.sinks -= std::min(out.sinks, left);  // the window has left the others behind
+    return out;
   };
   TokenGains out;
-  const std::size_t floor = std::min(request.floor, request.prompt);
+  const std::size_t floor = std::min(request.floor, prompt);
   out.at_floor = lane.grow(floor, held(floor));
   out.chosen_at_floor = lane.chosen();
-  for (std::size_t budget = floor + 1; budget <= request.prompt; ++budget)
+  for (std::size_t budget = floor + 1; budget <= prompt; ++budget)
     out.above.push_back(lane.grow(budget, held(budget)));
   out.above = levelled(out.above);
   return out;

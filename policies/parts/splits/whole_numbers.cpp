@@ -26,8 +26,7 @@ std::vector<std::size_t> largest_remainder(std::span<const double> ideal, std::s
   return out;
 }
 
-std::vector<std::size_t> shared_out(std::span<const double> weights, std::size_t total, std::size_t most) {
-  if (total > most * weights.size()) bug("there is not room for " + std::to_string(total) + " tokens");
+std::vector<std::size_t> shared_out(std::span<const double> weights, std::size_t total, const Most& most) {
   std::vector<double> ideal(weights.begin(), weights.end());
   double sum = 0;
   for (const double weight : ideal) {
@@ -41,19 +40,19 @@ std::vector<std::size_t> shared_out(std::span<const double> weights, std::size_t
   for (double& share : ideal) share = share / sum * static_cast<double>(total);
   std::vector<std::size_t> out = largest_remainder(ideal, total);
   std::size_t excess = 0;
-  for (std::size_t& n : out) {
-    excess += n - std::min(n, most);
-    n = std::min(n, most);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    excess += out[i] - std::min(out[i], most[i]);
+    out[i] = std::min(out[i], most[i]);
   }
   spread(out, excess, most);
   return out;
 }
 
-void spread(std::span<std::size_t> n, std::size_t rest, std::size_t most) {
+void spread(std::span<std::size_t> n, std::size_t rest, const Most& most) {
   while (rest > 0) {
     const std::size_t before = rest;
-    for (std::size_t& one : n)
-      if (rest > 0 && one < most) ++one, --rest;
+    for (std::size_t i = 0; i < n.size(); ++i)
+      if (rest > 0 && n[i] < most[i]) ++n[i], --rest;
     if (rest == before) bug("there is not room for " + std::to_string(rest) + " more tokens");
   }
 }

@@ -54,6 +54,25 @@ TEST_CASE("a budget that covers the prompt drops nothing, whatever a policy alwa
   CHECK(lane_budgets(composition("snapkv+pyramid"), {2, 1, 18}, 18, {}) == Tokens{32, 32});
 }
 
+TEST_CASE("a layer with a window brings a budget of its own, and what it cannot hold goes to the others") {
+  // Of three layers the first two hold 20 of a prompt of 100, and a quarter of each is 5, 5 and 25.
+  const LaneShape shape{3, 1, 100, {20, 20, 100}, {5, 5, 25}};
+  const auto split = [&](const std::string& text) { return lane_budgets(composition(text), shape, 5, {}); };
+  CHECK(split("window") == Tokens{5, 5, 25});
+  CHECK(split("window+whole_windows") == Tokens{20, 20, 25});
+  // Above a floor of 1, the line 1.5, 1, 0.5 weighs what each brings: 6, 4 and 12 of 22.
+  CHECK(split("window+pyramid(beta=2)") == Tokens{10, 7, 18});
+  // 35 tokens, of which the first two layers could have 20 each.
+  CHECK(split("window+fixed(shares=6:1:0)") == Tokens{20, 10, 5});
+  CHECK(split("window+exempt(first=1)") == Tokens{policy::kNeverEvict, 8, 7});
+  CHECK_THROWS_WITH(split("window+pyramid(variant=kvpress)"), Catch::Contains("layers of one size"));
+  CHECK_THROWS_WITH(split("snapkv(window=8)"), Catch::Contains("below the 8"));
+  // A budget that covers windows leaves them whole.
+  CHECK(lane_budgets(composition("window"), {2, 1, 100, {20, 100}, {40, 40}}, 40, {}) == Tokens{40, 40});
+  CHECK(lane_budgets(composition("window+fixed(shares=1:1)"), {2, 1, 100, {20, 100}, {40, 40}}, 40, {}) ==
+        Tokens{40, 40});
+}
+
 TEST_CASE("an allocation that breaks its contract is a bug that names it") {
   using Catch::Contains;
   CHECK_THROWS_WITH(split({60}, 40), Contains("allocation 'told' gave budgets to 1 lanes"));

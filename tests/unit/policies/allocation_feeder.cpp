@@ -63,7 +63,7 @@ AllocationRequest measured_request(const Composition& composition, const Layers&
                             .budget = budget,
                             .floor = composition.floor(),
                             .shared = composition.layer_unit()};
-  request.protection = composition.eviction.protection(request.prompt);
+  request.protection = composition.eviction.protection();
   const Part& part = composition.allocation;
   const auto allocation = part.make_allocation();
   for (const Run& layer : layers) {

@@ -12,10 +12,16 @@ namespace {
 
 constexpr int kHeadDim = 3, kValueDim = 2;
 
+/// What a layer with a window has left behind when the prompt ends.
+std::size_t first_of(const Run& run) {
+  return run.prompt - run.unit.reach(run.prompt);
+}
+
 class RunPrompt final : public Prompt {
  public:
   explicit RunPrompt(const Run& run) : run_(run) {}
-  std::size_t length() const override { return run_.prompt; }
+  std::size_t length() const override { return run_.prompt - first(); }
+  std::size_t first() const override { return first_of(run_); }
   MatrixView keys(int lane) const override { return view(run_.keys, lane, run_.unit.head_dim); }
   MatrixView values(int lane) const override { return view(run_.values, lane, run_.unit.value_dim); }
   MatrixView queries(int head) const override { return view(run_.queries, head, run_.unit.head_dim); }
@@ -26,13 +32,13 @@ class RunPrompt final : public Prompt {
     return {run_.output_weights[static_cast<std::size_t>(head)].data(), dim, kHidden, kHidden};
   }
   std::span<const std::uint8_t> classes() const override {
-    return std::span(run_.classes).first(run_.prompt);
+    return std::span(run_.classes).subspan(first(), length());
   }
 
  private:
   MatrixView view(const std::vector<std::vector<float>>& tensor, int lane, int dim) const {
     const auto width = static_cast<std::size_t>(dim);
-    return {tensor[static_cast<std::size_t>(lane)].data(), run_.prompt, width, width};
+    return {tensor[static_cast<std::size_t>(lane)].data() + first() * width, length(), width, width};
   }
   const Run& run_;
 };
@@ -47,16 +53,20 @@ class RunFuture final : public Future {
           mean_[s * run.length() + j] +=
               run.p(head, first_ + s, j) / static_cast<float>(run.unit.n_query_heads());
   }
-  std::size_t prompt() const override { return run_.prompt; }
-  std::size_t first_position() const override { return first_; }
+  std::size_t prompt() const override { return run_.prompt - first(); }
+  std::size_t first() const override { return first_of(run_); }
+  std::size_t first_position() const override { return first_ - first(); }
   std::size_t steps() const override { return run_.length() - first_; }
-  MatrixView attention() const override { return {mean_.data(), steps(), run_.length(), run_.length()}; }
+  MatrixView attention() const override {
+    return {mean_.data() + first(), steps(), run_.length() - first(), run_.length()};
+  }
   MatrixView queries(int head) const override {
     const std::vector<float>& all = run_.queries[static_cast<std::size_t>(head)];
     return {all.data() + first_ * kHeadDim, steps(), kHeadDim, kHeadDim};
   }
   MatrixView keys(int lane) const override {
-    return {run_.keys[static_cast<std::size_t>(lane)].data(), run_.length(), kHeadDim, kHeadDim};
+    return {run_.keys[static_cast<std::size_t>(lane)].data() + first() * kHeadDim, run_.length() - first(),
+            kHeadDim, kHeadDim};
   }
   double scale() const override { return kScale; }
 
@@ -75,24 +85,28 @@ void observe_columns(PromptObserver& observer, const Run& run) {
         sum[j] += p;
         sum_squares[j] += p * p;
       }
-    observer.observe_columns({.query_head = head, .sum = sum, .sum_squares = sum_squares});
+    observer.observe_columns({.query_head = head,
+                              .sum = std::span(sum).subspan(first_of(run)),
+                              .sum_squares = std::span(sum_squares).subspan(first_of(run))});
   }
 }
 
 void observe_prompt(PromptObserver& observer, const Run& run, const Feeding& feeding) {
   if (feeding.columns) observe_columns(observer, run);
+  const std::size_t held = first_of(run), length = run.prompt - held;
   const std::size_t wanted =
-      std::min(feeding.columns ? observer.rows_beside_columns() : observer.prompt_rows(), run.prompt);
+      std::min(feeding.columns ? observer.rows_beside_columns() : observer.prompt_rows(), length);
   if (wanted == 0 && !feeding.every_row) return;
-  const std::size_t from = feeding.every_row ? 0 : run.prompt - wanted;
+  const std::size_t from = feeding.every_row ? held : run.prompt - wanted;
   for (int head = 0; head < run.unit.n_query_heads(); ++head) {
     for (std::size_t first = from; first < run.prompt; first += feeding.block_rows) {
       const std::size_t n = std::min(feeding.block_rows, run.prompt - first);
-      const float* rows = run.rows[static_cast<std::size_t>(head)].data() + first * run.length();
+      const float* rows = run.rows[static_cast<std::size_t>(head)].data() + first * run.length() + held;
       observer.observe({.query_head = head,
-                        .first_query = first,
-                        .prompt_length = run.prompt,
-                        .p = {rows, n, first + n, run.length()}});
+                        .first_query = first - held,
+                        .prompt_length = length,
+                        .p = {rows, n, first + n - held, run.length()},
+                        .first = held});
     }
   }
 }
@@ -200,7 +214,7 @@ Fed feed(const Composition& composition, const Run& run, std::size_t budget, con
   if (!streams) {
     observe_prompt(driver.eviction(), run, feeding);
     driver.eviction().finish_prompt(RunPrompt(run));
-    REQUIRE(driver.eviction().scores().size() == (part.spec->scored() ? run.prompt : 0));
+    REQUIRE(driver.eviction().scores().size() == (part.spec->scored() ? run.prompt - first_of(run) : 0));
   }
   const Driver::Cache& cache = driver.start(0, budget, run.length(), false);
   for (std::size_t position = 0; streams && position < run.prompt; ++position) arrive(driver, run, position);

@@ -59,7 +59,7 @@ struct Feeding {
   const Run* again = nullptr;
 };
 
-/// Passes the rows that `observer` asks for, then the finished prompt.
+/// Passes the rows that `observer` asks for, then the finished prompt: of a unit with a window what it holds.
 void feed_prompt(PromptObserver& observer, const Run& run);
 
 Fed feed(const Composition& composition, const Run& run, std::size_t budget, const Feeding& feeding = {});

@@ -43,7 +43,7 @@ Scores random_scores(std::size_t lanes, std::size_t n, std::uint64_t seed) {
 double kept(const AllocationRequest& request, const Tokens& tokens) {
   double sum = 0;
   for (std::size_t lane = 0; lane < tokens.size(); ++lane) {
-    const auto [sinks, window] = request.protection(tokens[lane]);
+    const auto [sinks, window] = request.protection(tokens[lane], request.prompt);
     const std::vector<double>& scores = request.scores[lane];
     std::vector<double> falling(scores.begin() + static_cast<std::ptrdiff_t>(sinks),
                                 scores.end() - static_cast<std::ptrdiff_t>(window));

@@ -118,7 +118,7 @@ TEST_CASE("the statistics of future queries, worked by hand") {
   const Rotary rotary{.inv_freq = {&quarter, 1}};
   // The next position, 3, turns by three quarters: (2, 0) to (0, -2), and the variance to the second
   // component.
-  const ExpectedQueries next({queries.data(), 3, 2, 2}, 0, rotary, 1, true);
+  const ExpectedQueries next({queries.data(), 3, 2, 2}, 0, 0, rotary, 1, true);
   CHECK(next.mean()[0] == Approx(0).margin(1e-6));
   CHECK(next.mean()[1] == Approx(-2));
   CHECK(next.covariance()[0] == Approx(0).margin(1e-6));
@@ -126,11 +126,11 @@ TEST_CASE("the statistics of future queries, worked by hand") {
   // A key (0, 1), scale 0.5: 0.5 * -2 + 0.25 / 2 * 8/3.
   CHECK(next.logit(std::vector<float>{0, 1}, 0.5) == Approx(-1 + 1.0 / 3));
   // Over four positions the turns cancel.
-  const ExpectedQueries round({queries.data(), 3, 2, 2}, 0, rotary, 4, true);
+  const ExpectedQueries round({queries.data(), 3, 2, 2}, 0, 0, rotary, 4, true);
   for (const double x : round.mean()) CHECK(x == Approx(0).margin(1e-6));
   for (const double x : round.covariance()) CHECK(x == Approx(0).margin(1e-6));
   // Without the first: (4, 0) and (0, 0) have the same mean and variance 4.
-  const ExpectedQueries two({queries.data(), 3, 2, 2}, 1, rotary, 1, true);
+  const ExpectedQueries two({queries.data(), 3, 2, 2}, 1, 0, rotary, 1, true);
   CHECK(two.mean()[1] == Approx(-2));
   CHECK(two.covariance()[3] == Approx(4));
   CHECK(ExpectedQueries({queries.data(), 3, 2, 2}, 1, rotary, 1, false).covariance().empty());

@@ -427,8 +427,8 @@ TEST_CASE("every eviction that ranks the prompt can be kvcrush's base") {
 TEST_CASE("a recent share of kvcrush's base is a share of the budget beside the representatives") {
   // 25 % of 40 are representatives; half of the 30 that are left is recent.
   const auto protection =
-      parse_composition("kvcrush(base=h2o(recent=0.5),share=0.25)", builtin()).eviction.protection(100);
-  CHECK(protection(40).window == 15);
+      parse_composition("kvcrush(base=h2o(recent=0.5),share=0.25)", builtin()).eviction.protection();
+  CHECK(protection(40, 100).window == 15);
   const Run run = random_run({.prompt = 100, .decode = 0, .n_lanes = 2, .group = 2}, 5);
   const Fed fed = feed("kvcrush(base=h2o(recent=0.5),share=0.25)", run, 40);
   for (Position j = 85; j < 100; ++j) CHECK(std::find(fed.kept.begin(), fed.kept.end(), j) != fed.kept.end());

@@ -14,7 +14,7 @@ using Doubles = std::vector<double>;
 namespace {
 
 AllocationRequest request_of(std::size_t prompt, std::size_t floor,
-                             std::function<Protection(std::size_t)> protection) {
+                             std::function<Protection(std::size_t, std::size_t)> protection) {
   return {.n_layers = 1,
           .n_kv_heads = 1,
           .prompt = prompt,
@@ -25,7 +25,7 @@ AllocationRequest request_of(std::size_t prompt, std::size_t floor,
 
 /// Returns the sum that a lane of `budget` tokens keeps, computed from scratch.
 double kept(const AllocationRequest& request, const Doubles& worth, std::size_t budget) {
-  const Protection held = request.protection(budget);
+  const Protection held = request.protection(budget, request.prompt);
   double sum = 0;
   std::size_t n = 0;
   Doubles others;
@@ -45,12 +45,16 @@ double kept(const AllocationRequest& request, const Doubles& worth, std::size_t 
 TEST_CASE("token gains, worked by hand") {
   // The first and the last of five are protected; 5, 3 and 2 remain to be won.
   const Doubles worth = {9, 3, 5, 2, 1};
-  const TokenGains fixed = token_gains(request_of(5, 2, [](std::size_t) { return Protection{1, 1}; }), worth);
+  const TokenGains fixed = token_gains(request_of(5, 2,
+                                                  [](std::size_t, std::size_t) {
+                                                    return Protection{1, 1};
+                                                  }),
+                                       worth);
   CHECK(fixed.at_floor == 10);
   CHECK(fixed.above == Doubles{5, 3, 2});
   // A floor with room for one more holds the best of them.
   CHECK(token_gains(request_of(5, 3,
-                               [](std::size_t) {
+                               [](std::size_t, std::size_t) {
                                  return Protection{1, 1};
                                }),
                     worth)
@@ -59,7 +63,7 @@ TEST_CASE("token gains, worked by hand") {
   CHECK(token_gains(request_of(5, 1, {}), worth).above == Doubles{5, 3, 2, 1});
   // Half of the budget is recent: of two tokens one goes to the last position (1), the third to the best left
   // (5), the fourth to the recent 2, the fifth to 3. 1 and 5 are averaged, and so are 2 and 3.
-  const auto half = [](std::size_t budget) { return Protection{0, budget / 2}; };
+  const auto half = [](std::size_t budget, std::size_t) { return Protection{0, budget / 2}; };
   const TokenGains recent = token_gains(request_of(5, 1, half), worth);
   CHECK(recent.at_floor == 9);
   CHECK(recent.above == Doubles{3, 3, 2.5, 2.5});
@@ -98,7 +102,7 @@ TEST_CASE("token gains sum up to what a lane keeps, or to its least concave boun
 TEST_CASE("a worth that is not a number, and protection beyond the budget, are refused") {
   CHECK_THROWS_AS(token_gains(request_of(2, 1, {}), Doubles{1, std::nan("")}), Error);
   CHECK_THROWS_AS(token_gains(request_of(2, 1,
-                                         [](std::size_t) {
+                                         [](std::size_t, std::size_t) {
                                            return Protection{2, 0};
                                          }),
                               Doubles{1, 2}),

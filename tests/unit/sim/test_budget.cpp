@@ -45,6 +45,24 @@ TEST_CASE("budgets become tokens per lane") {
   CHECK_THROWS_WITH(tokens("0.5%"), Catch::Contains("less than one token"));
 }
 
+TEST_CASE("a layer with a window counts no more than that") {
+  // Two layers of 2 KV heads, 128 bytes a token in each: the first holds 16 of a prompt of 100.
+  const trace::MemoryTrace trace = test::random_trace({.prompt = 100, .decode = 3, .layer_window = {16, -1}});
+  const trace::Sequence sequence(trace);
+  const auto tokens = [&](const std::string& policy, const char* text) {
+    return sim::layer_budgets(sim::parse_budget(text), sequence,
+                              policy::parse_composition(policy, policy::builtin()));
+  };
+  using Tokens = std::vector<std::size_t>;
+  CHECK(tokens("h2o", "25%") == Tokens{4, 25});
+  CHECK(tokens("h2o", "10") == Tokens{10, 10});
+  CHECK(tokens("h2o", "40") == Tokens{40, 40});
+  CHECK(tokens("h2o", "2560B") == Tokens{10, 10});
+  CHECK(tokens("h2o", "7168B") == Tokens{40, 40});  // 16 tokens in the first layer, 40 in the second
+  CHECK(tokens("h2o", "7167B") == Tokens{39, 39});
+  CHECK_THROWS_WITH(tokens("h2o", "5%"), Catch::Contains("less than one token"));
+}
+
 TEST_CASE("a budget in bytes asks every layer what it takes") {
   // Of six layers only the fourth and the fifth are a pair. A lane's token is 2 x 8 numbers of 32 bits; in a
   // pair half of them and two lengths of 16: 512 and 288 bits, in two lanes each, 656 bytes in all layers.

@@ -76,6 +76,8 @@ void compare(const test::TraceShape& shape, const std::vector<std::string>& budg
           CAPTURE(composition.params, request.cells[i].budget.text, layer, head, lane);
           CHECK(got.budget_tokens == expected[lane].budget_tokens);
           CHECK(got.kept_tokens == expected[lane].kept_tokens);
+          CHECK(got.held_at_end == expected[lane].held_at_end);
+          CHECK(got.whole_at_end == expected[lane].whole_at_end);
           CHECK(got.candidates == expected[lane].candidates);
           CHECK(got.kept_candidates == expected[lane].kept_candidates);
           CHECK(got.importance == Approx(expected[lane].importance).margin(1e-6));

@@ -88,41 +88,21 @@ SlowReads slow_lane(const trace::Sequence& sequence, const policy::Part& part, c
     a.push_back(test::attention(sequence, layer, query_head));
     q.push_back(test::read_all(sequence, trace::Tensor::query, layer, query_head));
   }
-  if (eviction->prompt_rows() > 0)
-    for (std::size_t g = 0; g < group; ++g)
-      for (std::size_t t = 0; t < prompt; ++t) {
-        const std::vector<float> row(a[g][t].begin(), a[g][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
-        eviction->observe({static_cast<int>(g), t, prompt, {row.data(), 1, t + 1, t + 1}});
-      }
   const test::SlowPrompt view(sequence, layer, head, 1);
-  eviction->finish_prompt(view);
+  test::show_slowly(*eviction, a, view);
   policy::Start start = eviction->start(budget);
   const test::Rows k = test::read_all(sequence, trace::Tensor::key, layer, head),
                    v = test::read_all(sequence, trace::Tensor::value, layer, head);
-  std::vector<Position> slots = start.keep;
+  std::vector<Position> slots = test::started(start, view);
   std::set<Position> before;
   SlowReads out;
   for (std::size_t t = sequence.first_measured(); t < sequence.length(); ++t) {
     const auto position = static_cast<Position>(t);
     if (t >= prompt) {
-      std::vector<std::size_t> victims;
-      if (start.decoder)
-        start.decoder->evict({position,
-                              slots,
-                              slots.size() >= budget + part.overshoot(),
-                              {view.key(0, t).data(), 1, model.head_dim, model.head_dim},
-                              {},
-                              0},
-                             victims);
-      std::set<Position> gone;
-      for (const std::size_t victim : victims) gone.insert(slots[victim]);
-      if (victims.empty()) {
-        slots.push_back(position);
-      } else {
-        gone.erase(slots[victims[0]]);
-        slots[victims[0]] = position;
-        std::erase_if(slots, [&](Position p) { return gone.count(p) > 0; });
-      }
+      test::tarrive_slowly(
+          start.decoder.get(),
+          {.position = position, .keys = {view.key(0, t).data(), 1, model.head_dim, model.head_dim}},
+          budget + part.overshoot(), test::slow_first_held(sequence, layer, t + 1), slots);
     }
     std::set<Position> loaded;
     std::vector<std::set<Position>> read;

@@ -111,14 +111,8 @@ SlowStored slow_lane(const trace::Sequence& sequence, const policy::Part& part, 
     a.push_back(test::attention(sequence, layer, query_head));
     q.push_back(test::read_all(sequence, trace::Tensor::query, layer, query_head));
   }
-  if (eviction->prompt_rows() > 0)
-    for (std::size_t g = 0; g < group; ++g)
-      for (std::size_t t = 0; t < prompt; ++t) {
-        const std::vector<float> row(a[g][t].begin(), a[g][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
-        eviction->observe({static_cast<int>(g), t, prompt, {row.data(), 1, t + 1, t + 1}});
-      }
   const test::SlowPrompt view(sequence, layer, head, 1);
-  eviction->finish_prompt(view);
+  test::show_slowly(*eviction, a, view);
   policy::Start start = eviction->start(budget);
   const test::Rows k = test::read_all(sequence, trace::Tensor::key, layer, head),
                    v = test::read_all(sequence, trace::Tensor::value, layer, head);
@@ -126,7 +120,7 @@ SlowStored slow_lane(const trace::Sequence& sequence, const policy::Part& part, 
     const auto at = static_cast<std::size_t>(position);
     return SlowToken{position, k[at], v[at]};
   };
-  std::vector<policy::Position> slots = start.keep;
+  std::vector<policy::Position> slots = test::started(start, view);
   std::list<SlowToken> held;  // oldest first
   for (const policy::Position position : slots) held.push_back(token_at(position));
   const SlowSide sides[] = {{keys, &SlowToken::key, &SlowToken::key_waits},
@@ -137,25 +131,11 @@ SlowStored slow_lane(const trace::Sequence& sequence, const policy::Part& part, 
   for (std::size_t t = sequence.first_measured(); t < sequence.length(); ++t) {
     const auto position = static_cast<policy::Position>(t);
     if (t >= prompt) {
-      std::vector<std::size_t> victims;
-      if (start.decoder)
-        start.decoder->evict({position,
-                              slots,
-                              slots.size() >= budget + part.overshoot(),
-                              {view.key(0, t).data(), 1, model.head_dim, model.head_dim},
-                              {},
-                              0},
-                             victims);
-      std::set<policy::Position> gone;
-      for (const std::size_t victim : victims) gone.insert(slots[victim]);
+      const std::set<policy::Position> gone = test::tarrive_slowly(
+          start.decoder.get(),
+          {.position = position, .keys = {view.key(0, t).data(), 1, model.head_dim, model.head_dim}},
+          budget + part.overshoot(), test::slow_first_held(sequence, layer, t + 1), slots);
       std::erase_if(held, [&](const SlowToken& token) { return gone.count(token.position) > 0; });
-      if (victims.empty()) {
-        slots.push_back(position);
-      } else {
-        gone.erase(slots[victims[0]]);
-        slots[victims[0]] = position;
-        std::erase_if(slots, [&](policy::Position p) { return gone.count(p) > 0; });
-      }
       held.push_back(token_at(position));
     }
     std::list<SlowToken> attended = held;
@@ -167,7 +147,6 @@ SlowStored slow_lane(const trace::Sequence& sequence, const policy::Part& part, 
       double sum = 0;
       for (const SlowToken& token : attended) {
         const auto at = static_cast<std::size_t>(token.position);
-        if (unit.span > 0 && at + unit.span <= t) continue;
         const double logit = test::logit(model, q[g][t], token.key),
                      exact = test::logit(model, q[g][t], k[at]);
         out.logit_squares += (logit - exact) * (logit - exact);
@@ -180,7 +159,8 @@ SlowStored slow_lane(const trace::Sequence& sequence, const policy::Part& part, 
       for (std::size_t j = 0; j <= t; ++j) variation += std::abs(a[g][t][j] - stored[g][j]) / 2;
       out.total_variation += variation / static_cast<double>(group);
       const Vector row(a[g][t].begin(), a[g][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
-      const std::set<std::size_t> top = largest(row, 32);
+      const std::size_t visible = t + 1 - test::slow_first_held(sequence, layer, t + 1);
+      const std::set<std::size_t> top = largest(row, std::min<std::size_t>(32, visible));
       std::size_t shared = 0;
       // A token that is not held is not among the largest, even where weights are 0.
       Vector of_held = stored[g];

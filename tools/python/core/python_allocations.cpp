@@ -71,6 +71,10 @@ class PythonAllocation final : public policy::Allocation {
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     policy::headroom(request);  // refuses a budget below the floor
     const std::string where = declaration_->name + ": allocate()";
+    if (!request.even())
+      usage_error(
+          "knows layers of one size, and some layers of this model hold no more than their sliding window",
+          where, "Allocations of kvsim itself know windows.");
     const nb::gil_scoped_acquire lock;
     try {
       for (const std::vector<double>& lane : request.profiles)

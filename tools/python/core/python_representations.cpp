@@ -89,7 +89,8 @@ class PythonCodec final : public policy::Codec {
     std::sort(waiting_.begin(), waiting_.end());
     code_oldest(rule_.coded_of(waiting_.size()), rows);
   }
-  void leave(std::span<const std::size_t> victims, CacheRows& rows) override {
+  void leave(std::span<const std::size_t> victims, CacheRows& rows,
+             std::optional<std::size_t> /*behind*/) override {
     for (const std::size_t victim : victims) std::erase(waiting_, rows.positions()[victim]);
   }
   void join(std::size_t own_slot, CacheRows& rows) override {

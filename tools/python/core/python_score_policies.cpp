@@ -94,6 +94,7 @@ class PythonEviction final : public Recording<policy::ScoredEviction> {
  private:
   std::vector<double> score(const policy::Prompt& prompt) override {
     const std::string where = declaration_->place(unit(), "score");
+    first_ = static_cast<Position>(prompt.first());
     const nb::gil_scoped_acquire lock;
     try {
       state_ = held(declaration_->instance(params_, &unit()));
@@ -112,7 +113,9 @@ class PythonEviction final : public Recording<policy::ScoredEviction> {
       nb::object own = state_ ? nb::module_::import_("copy").attr("deepcopy")(*state_)
                               : declaration_->instance(params_, &unit());
       own.attr("budget") = budget;
-      own.attr("positions") = owned_array(std::vector<Position>(slots.begin(), slots.end()), {slots.size()});
+      std::vector<Position> positions(slots.begin(), slots.end());
+      for (Position& position : positions) position += first_;
+      own.attr("positions") = owned_array(std::move(positions), {slots.size()});
       return std::make_unique<PythonDecoder>(declaration_, unit(), selection(budget), scores_of(slots),
                                              held(std::move(own)));
     } catch (nb::python_error& error) {
@@ -120,6 +123,7 @@ class PythonEviction final : public Recording<policy::ScoredEviction> {
     }
   }
 
+  Position first_ = 0;                 ///< of the prompt's first row
   std::shared_ptr<nb::object> state_;  ///< the object whose score() was called
 };
 
