@@ -321,6 +321,7 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
     const auto position = static_cast<policy::Position>(t);
     arrive_slowly(decoder,
                   {.position = position,
+                   .slots = {},
                    .keys = own_keys,
                    .queries = {queries.data(), q.size(), model.head_dim, model.head_dim}},
                   capacity, slow_first_held(sequence, layer, t + 1), slots);

@@ -287,7 +287,7 @@ TEST_CASE("a skipped cell keeps its rows and its reason") {
   sim::Outcome outcome = worked_outcome();
   outcome.cells[0] = sim::CellOutcome{};
   outcome.cells[0].skipped = "budget of 5 tokens is below the window of 8";
-  outcome.cells[0].budget_tokens = 5;
+  outcome.cells[0].asked_tokens = 5;
   CHECK(rows_of(outcome, Scope::all).size() == 1);
   CHECK(rows_of(outcome, Scope::layer).size() == 2);
   const std::vector<Row> heads = rows_of(outcome, Scope::head);
@@ -315,7 +315,7 @@ TEST_CASE("what was allotted is told apart from what was asked for") {
   outcome.cells[0].lanes[0].budget_tokens = 26;
   CHECK(rows_of(outcome, Scope::head)[0]["allotted_tokens"] == 24.0);
   // A budget beyond the prompt is given as asked.
-  outcome.cells[0].budget_tokens = 30;
+  outcome.cells[0].most_given = 30;
   for (sim::LaneOutcome& lane : outcome.cells[0].lanes) lane.budget_tokens = 30;
   CHECK(rows_of(outcome, Scope::all)[0]["allotted_tokens"] == 30.0);
 }

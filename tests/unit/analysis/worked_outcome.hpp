@@ -19,6 +19,7 @@ inline sim::LaneOutcome worked_lane(std::uint64_t budget, std::uint64_t kept, st
   lane.budget_tokens = budget;
   lane.kept_tokens = kept;
   lane.held_at_end = kept + 2;
+  lane.whole_at_end = 26;
   lane.candidates = 16;
   lane.kept_candidates = kept_candidates;
   lane.importance = importance;
@@ -37,6 +38,8 @@ inline sim::LaneOutcome worked_lane(std::uint64_t budget, std::uint64_t kept, st
 inline sim::CellOutcome worked_cell_outcome() {
   sim::CellOutcome cell;
   cell.budget_tokens = 5;
+  cell.asked_tokens = 5;
+  cell.most_given = 24;
   cell.lanes = {
       worked_lane(6, 6, 4, 1.0, 0.50, 0.75, 0.50, 0.25, 1.0),
       worked_lane(6, 6, 4, 3.0, 2.50, 2.75, 0.25, 0.25, 0.5),

@@ -154,6 +154,58 @@ TEST_CASE("what a rule holds is what replay holds, lane by lane", "[holding]") {
   CHECK(exact > 300);
 }
 
+TEST_CASE("where only some layers have a window, a rule and a replay hold no more, and the same",
+          "[holding]") {
+  constexpr std::uint64_t kWindow = 20;
+  test::TraceShape shape = kShape;
+  Model windowed = model();
+  windowed.window = kWindow;
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    windowed.full_layers.push_back(layer % 2 == 1);
+    shape.layer_window.push_back(layer % 2 == 1 ? -1 : static_cast<std::int32_t>(kWindow));
+  }
+  const std::vector<std::string> asked = {"full",
+                                          "h2o",
+                                          "tova",
+                                          "window",
+                                          "h2o(phase=post)",
+                                          "window+pyramid",
+                                          "h2o+whole_windows",
+                                          "h2o+exempt(first=1)",
+                                          "snapkv(window=4)"};
+  const sim::Request request = test::request_of(asked, {"12", "30", "50%"}, 2);
+  const sim::Outcome outcome = test::run(test::random_trace(shape), request);
+  std::size_t checked = 0;
+  for (std::size_t i = 0; i < request.cells.size(); ++i) {
+    const policy::Composition& composition = request.cells[i].composition;
+    const sim::Budget& budget = request.cells[i].budget;
+    CAPTURE(composition.params, budget.text, outcome.cells[i].skipped);
+    if (!outcome.cells[i].skipped.empty()) continue;
+    const bool share = budget.unit == sim::Budget::Unit::share;
+    const Holding rule = rule_holding(
+        composition, windowed, 0, kShape.prompt, kShape.decode,
+        static_cast<std::uint64_t>(share ? budget.value * static_cast<double>(kShape.prompt) : budget.value),
+        share ? std::optional(budget.value) : std::nullopt);
+    const Holding seen = replayed_holding(outcome, outcome.cells[i], windowed, 0);
+    check_holding(windowed, kShape.kv_heads, seen);
+    for (const std::uint64_t step : {std::uint64_t{0}, kShape.decode}) {
+      const std::vector<std::uint64_t> by_rule = lanes_at(rule, step), by_replay = lanes_at(seen, step);
+      CAPTURE(step);
+      // What only appends loses what the window leaves behind of the prompt; its rule does not say when.
+      const bool loses = step > 0 && composition.eviction.spec->name == "snapkv";
+      for (std::size_t lane = 0; lane < by_rule.size(); ++lane) {
+        if (lane / kShape.kv_heads % 2 == 0) CHECK(by_replay[lane] <= kWindow);
+        if (loses)
+          CHECK(by_replay[lane] <= by_rule[lane]);
+        else
+          CHECK(by_replay[lane] == by_rule[lane]);
+      }
+      ++checked;
+    }
+  }
+  CHECK(checked > 40);
+}
+
 TEST_CASE("bytes of a replayed holding equal a count of the recorded residents", "[holding]") {
   const std::uint64_t token = 2 * (kShape.head_dim + kShape.head_dim);
   Serving serving;

@@ -124,7 +124,7 @@ void RepresentedCache::observe(std::size_t n_query_heads, bool columns) {
 }
 
 void RepresentedCache::append(const std::vector<std::size_t>& victims) {
-  if (!victims.empty()) codec_->leave(victims, rows_);
+  if (!victims.empty()) codec_->leave(victims, rows_, {});
   const std::size_t slot = join(victims);
   codec_->join(slot, rows_);
   if (part_.needs().decode_rows) observe_step();

@@ -26,7 +26,7 @@ AllocationRequest request_of(Scores scores, std::size_t heads, std::size_t budge
                             .floor = std::max<std::size_t>(n_protected, 1)};
   for (std::vector<double>& lane : scores) lane.resize(lane.size() + n_protected, 1e9);
   request.scores = std::move(scores);
-  request.protection = [n_protected](std::size_t) { return Protection{0, n_protected}; };
+  request.protection = [n_protected](std::size_t, std::size_t) { return Protection{0, n_protected}; };
   return request;
 }
 

@@ -30,7 +30,7 @@ struct Scored {
     for (const auto& layer : w)
       for (std::size_t head = 0; head < n_kv_heads; ++head)
         request.profiles.emplace_back(layer.begin(), layer.end());
-    request.protection = [protects](std::size_t) { return protects; };
+    request.protection = [protects](std::size_t, std::size_t) { return protects; };
   }
 };
 

@@ -133,7 +133,7 @@ TEST_CASE("the statistics of future queries, worked by hand") {
   const ExpectedQueries two({queries.data(), 3, 2, 2}, 1, 0, rotary, 1, true);
   CHECK(two.mean()[1] == Approx(-2));
   CHECK(two.covariance()[3] == Approx(4));
-  CHECK(ExpectedQueries({queries.data(), 3, 2, 2}, 1, rotary, 1, false).covariance().empty());
+  CHECK(ExpectedQueries({queries.data(), 3, 2, 2}, 1, 0, rotary, 1, false).covariance().empty());
 }
 
 TEST_CASE("interleaved pairs and the attention factor are turned like the model's") {
@@ -150,7 +150,7 @@ TEST_CASE("interleaved pairs and the attention factor are turned like the model'
       queries.insert(queries.end(), turned.begin(), turned.end());
     }
     rotate(rotary, 3, 5, next);
-    const ExpectedQueries guess({queries.data(), 3, 5, 5}, 0, rotary, 1, true);
+    const ExpectedQueries guess({queries.data(), 3, 5, 5}, 0, 0, rotary, 1, true);
     for (std::size_t c = 0; c < 5; ++c)
       CHECK(guess.mean()[c] == Approx(static_cast<double>(next[c])).margin(1e-5));
     for (const double x : guess.covariance()) CHECK(x == Approx(0).margin(1e-5));

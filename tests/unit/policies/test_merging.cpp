@@ -68,7 +68,7 @@ struct Merged {
   }
   void append(const std::vector<std::size_t>& victims, Position position, const std::vector<float>& k,
               const std::vector<float>& v) {
-    if (!victims.empty()) codec.leave(victims, rows);
+    if (!victims.empty()) codec.leave(victims, rows, {});
     codec.join(rows.join(victims, position, {k.data(), lanes, dim, dim}, {v.data(), lanes, dim, dim}), rows);
   }
 };

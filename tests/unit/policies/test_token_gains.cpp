@@ -76,7 +76,7 @@ TEST_CASE("token gains sum up to what a lane keeps, or to its least concave boun
     const std::size_t prompt = 1 + seed % 17, scored = prompt - std::min<std::size_t>(prompt - 1, seed % 4);
     const std::size_t sinks = std::min<std::size_t>(seed % 3, prompt - 1);
     const double share = static_cast<double>(seed % 5) / 4;
-    const auto protection = [&](std::size_t budget) {
+    const auto protection = [&](std::size_t budget, std::size_t) {
       const std::size_t rest = budget - std::min(budget, sinks);
       return Protection{sinks, std::min(rest, static_cast<std::size_t>(share * static_cast<double>(budget)))};
     };

@@ -204,15 +204,17 @@ TEST_CASE("keys come with their norm and the attention of the rows that see them
     const test::Rows k = test::read_all(sequence, trace::Tensor::key, lane / 2, lane % 2);
     const test::Rows a = test::attention(sequence, lane / 2, 2 * (lane % 2)),
                      b = test::attention(sequence, lane / 2, 2 * (lane % 2) + 1);
-    REQUIRE(lanes[lane].norm.size() == 80);
-    for (std::size_t j = 0; j < 80; ++j) {
+    // A layer with a window of 25 holds the last 25 of the prompt.
+    const std::size_t first = lane < 2 ? 0 : 55;
+    REQUIRE(lanes[lane].norm.size() == 80 - first);
+    for (std::size_t j = first; j < 80; ++j) {
       double sum = 0, rows = 0;
-      for (std::size_t t = j; t < 80 && (lane < 2 || t < j + 25); ++t) {
+      for (std::size_t t = j; t < 80; ++t) {
         sum += (a[t][j] + b[t][j]) / 2;
         rows += 1;
       }
-      CHECK(lanes[lane].attention[j] == Approx(sum / rows).margin(1e-5));
-      CHECK(lanes[lane].norm[j] ==
+      CHECK(lanes[lane].attention[j - first] == Approx(sum / rows).margin(1e-5));
+      CHECK(lanes[lane].norm[j - first] ==
             Approx(std::sqrt(std::inner_product(k[j].begin(), k[j].end(), k[j].begin(), 0.0))));
     }
   }

@@ -57,22 +57,21 @@ double slow_area(const Doubles& attention, const Doubles& scores) {
   return area;
 }
 
-/// Returns the means of a prompt's columns over all rows, or over the rows that see them, averaged over the
-/// lane's two heads.
-Doubles slow_means(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t lane, bool visible) {
+/// Returns the means of what a layer holds of a prompt, from `first` on: of its columns over all its rows, or
+/// over the rows that see them, averaged over the lane's two heads.
+Doubles slow_means(const trace::Sequence& sequence, std::uint32_t layer, std::uint32_t lane,
+                   std::size_t first, bool visible) {
   const std::size_t prompt = sequence.prompt_length();
-  const std::int32_t window = sequence.model().layer_window[layer];
-  Doubles out(prompt);
+  Doubles out(prompt - first);
   for (std::uint32_t head = 2 * lane; head < 2 * lane + 2; ++head) {
     const test::Rows a = test::attention(sequence, layer, head);
-    for (std::size_t j = 0; j < prompt; ++j) {
+    for (std::size_t j = first; j < prompt; ++j) {
       double sum = 0, rows = 0;
       for (std::size_t t = j; t < prompt; ++t) {
-        if (window >= 0 && t >= j + static_cast<std::size_t>(window)) continue;
         sum += a[t][j];
         rows += 1;
       }
-      out[j] += sum / (visible ? rows : static_cast<double>(prompt)) / 2;
+      out[j - first] += sum / (visible ? rows : static_cast<double>(prompt - first)) / 2;
     }
   }
   return out;
@@ -139,11 +138,13 @@ TEST_CASE("a study of rankings agrees with their definitions") {
   for (std::uint32_t layer = 0; layer < 2; ++layer)
     for (std::uint32_t head = 0; head < 2; ++head) {
       const sim::LaneRankings& lane = lanes[layer * 2 + head];
-      const Doubles attention = slow_means(sequence, layer, head, visible);
+      // A layer with a window of 40 holds the last 40 of the prompt.
+      const std::size_t first = layer == 0 ? 0 : 110, n = 150 - first;
+      const Doubles attention = slow_means(sequence, layer, head, first, visible);
       const test::Rows k = test::read_all(sequence, trace::Tensor::key, layer, head);
-      Doubles norm, near, age(150);
+      Doubles norm, near, age(n);
       std::iota(age.begin(), age.end(), 0.0);
-      for (std::size_t j = 0; j < 150; ++j)
+      for (std::size_t j = first; j < 150; ++j)
         norm.push_back(-std::sqrt(std::inner_product(k[j].begin(), k[j].end(), k[j].begin(), 0.0)));
       const auto code = [&](const std::vector<double>& x, std::uint64_t bit) {
         const std::uint64_t key = combine({3, key_of("hash ranking"), layer, head});
@@ -153,14 +154,13 @@ TEST_CASE("a study of rankings agrees with their definitions") {
       };
       const test::Rows q[] = {test::read_all(sequence, trace::Tensor::query, layer, 2 * head),
                               test::read_all(sequence, trace::Tensor::query, layer, 2 * head + 1)};
-      for (std::size_t j = 0; j < 150; ++j) {
-        const std::size_t end = layer == 0 ? 150 : std::min<std::size_t>(150, j + 40);
+      for (std::size_t j = first; j < 150; ++j) {
         double distance = 0;
         for (const test::Rows& queries : q)
-          for (std::size_t i = j; i < end; ++i)
+          for (std::size_t i = j; i < 150; ++i)
             for (std::uint64_t bit = 0; bit < 5; ++bit)
               distance += code(queries[i], bit) != code(k[j], bit) ? 1 : 0;
-        near.push_back(-distance / 2 / static_cast<double>(end - j));
+        near.push_back(-distance / 2 / static_cast<double>(150 - j));
       }
       CHECK(lane.rankings[0].area == Approx(slow_area(attention, norm)).margin(1e-3));
       CHECK(lane.rankings[1].area == Approx(slow_area(attention, near)).margin(1e-3));
@@ -170,22 +170,24 @@ TEST_CASE("a study of rankings agrees with their definitions") {
       Doubles worst;
       for (const double a : attention) worst.push_back(-a);
       CHECK(lane.largest_area == Approx(slow_area(attention, worst)).margin(1e-3));
-      // Protected positions are dropped last, in random order.
-      norm[0] = norm[1] = norm[147] = norm[148] = norm[149] = 1;
+      // Protected positions are dropped last, in random order. The sinks are not in the window.
+      if (layer == 0) norm[0] = norm[1] = 1;
+      norm[n - 3] = norm[n - 2] = norm[n - 1] = 1;
       CHECK(lane.rankings[4].area == Approx(slow_area(attention, norm)).margin(1e-3));
       const double all = std::accumulate(attention.begin(), attention.end(), 0.0);
       const Doubles least = sim::least_attention_first(attention);
-      // Shares: none, half, 0.333 * 150 = 49.95 rounded to 50 positions, all.
+      // Shares: none, half, 0.333 * 150 = 49.95 rounded to 50 positions, or 13.32 of 40 to 13, all.
+      const std::ptrdiff_t half = layer == 0 ? 75 : 20, third = layer == 0 ? 50 : 13;
       REQUIRE(lane.rankings[2].loss.size() == 4);
       CHECK(lane.rankings[2].loss[0] == 0);
       CHECK(lane.rankings[2].loss[1] ==
-            Approx(std::accumulate(attention.begin(), attention.begin() + 75, 0.0)).margin(1e-5));
+            Approx(std::accumulate(attention.begin(), attention.begin() + half, 0.0)).margin(1e-5));
       CHECK(lane.rankings[2].loss[2] ==
-            Approx(std::accumulate(attention.begin(), attention.begin() + 50, 0.0)).margin(1e-5));
+            Approx(std::accumulate(attention.begin(), attention.begin() + third, 0.0)).margin(1e-5));
       CHECK(lane.rankings[2].loss[3] == Approx(all).margin(1e-5));
       CHECK(lane.least_loss[2] ==
-            Approx(std::accumulate(least.begin(), least.begin() + 50, 0.0)).margin(1e-5));
-      if (!visible) CHECK(lane.least_loss[3] == Approx(1).margin(1e-5));
+            Approx(std::accumulate(least.begin(), least.begin() + third, 0.0)).margin(1e-5));
+      if (!visible && layer == 0) CHECK(lane.least_loss[3] == Approx(1).margin(1e-5));
       for (const sim::RankingLoss& ranking : lane.rankings)
         for (std::size_t share = 0; share < 4; ++share)
           CHECK(ranking.loss[share] >= lane.least_loss[share] - 1e-12);

@@ -152,6 +152,82 @@ TEST_CASE("replay agrees with a sliding window") {
   // Capped logits, as Gemma 2 has them.
   compare({.prompt = 30, .decode = 8, .softcap = 1.5, .layer_window = {12, -1}}, {"9"});
 }
+TEST_CASE("replay agrees where windows leave prompt and generated tokens behind") {
+  compare({.layers = 2, .prompt = 40, .decode = 40, .seed = 4, .layer_window = {16, -1}},
+          {"10", "14", "40%"});
+  compare({.layers = 2, .prompt = 20, .decode = 9, .seed = 5, .layer_window = {1, 5}}, {"5", "100%", "30"});
+  compare(
+      {.layers = 2, .prompt = 30, .decode = 12, .seed = 6, .layer_window = {9, -1}, .output_weights = true},
+      {"12"}, test::every_policy(), trace::parse_cut("25"));
+}
+TEST_CASE("a window as long as the run, and a budget of a window, change no number") {
+  const auto replayed = [](std::vector<std::int32_t> windows, const std::vector<std::string>& policies,
+                           const std::string& budget) {
+    return test::run(test::random_trace({.layers = 2, .prompt = 40, .decode = 20, .layer_window = windows}),
+                     test::request_of(policies, {budget}));
+  };
+  const std::vector<std::string> policies = test::every_policy();
+  const sim::Outcome plain = replayed({}, policies, "25"), long_windows = replayed({60, 60}, policies, "25");
+  const sim::Outcome whole = replayed({16, 16}, policies, "100%");
+  for (std::size_t cell = 0; cell < policies.size(); ++cell) {
+    CAPTURE(policies[cell]);
+    CHECK(plain.cells[cell].skipped == long_windows.cells[cell].skipped);
+    for (std::size_t lane = 0; lane < plain.cells[cell].lanes.size(); ++lane) {
+      const sim::LaneOutcome &a = plain.cells[cell].lanes[lane], &b = long_windows.cells[cell].lanes[lane];
+      CHECK(a.budget_tokens == b.budget_tokens);
+      CHECK(a.kept_tokens == b.kept_tokens);
+      CHECK(a.held_at_end == b.held_at_end);
+      CHECK(a.attention_loss == b.attention_loss);
+      CHECK(a.importance_kept == b.importance_kept);
+      CHECK(a.output_error == b.output_error);
+    }
+    const policy::Composition asked = policy::parse_composition(policies[cell], policy::builtin());
+    if (asked.eviction.spec->own_budget() || !asked.allocation.spec->even() ||
+        policies[cell].find("quirk") != std::string::npos)
+      continue;
+    for (const sim::LaneOutcome& lane : whole.cells[cell].lanes) {
+      CHECK(lane.kept_tokens == 16);
+      CHECK(lane.held_at_end == 16);
+      CHECK(lane.attention_loss == 0);
+      CHECK(lane.output_error == 0);
+    }
+  }
+}
+TEST_CASE("oracles and bounds hold in window layers, and no policy loses less than they") {
+  const trace::MemoryTrace trace =
+      test::random_trace({.layers = 2, .prompt = 40, .decode = 30, .seed = 8, .layer_window = {12, -1}});
+  std::vector<std::string> policies = {"optimal",     "optimal+best_split",           "future_mass",
+                                       "future_mean", "future_mean(generated=evict)", "future_max_logit"};
+  constexpr double kRounding = 2e-6;  // as that of the laws of bounds
+  const std::size_t n_oracles = policies.size();
+  for (const char* policy :
+       {"h2o", "tova(unit=lane)", "keydiff", "window", "l2_norm", "random", "h2o+pyramid"})
+    policies.push_back(policy);
+  for (const char* budget : {"6", "30%", "20"}) {
+    sim::Request request = test::request_of(policies, {budget});
+    request.bounds = true;
+    const sim::Outcome outcome = test::run(trace, request);
+    const auto loss = [&](std::size_t cell, std::size_t lane) {
+      return outcome.cells[cell].lanes[lane].attention_loss;
+    };
+    for (std::size_t cell = 0; cell < policies.size(); ++cell) {
+      CAPTURE(policies[cell], budget, outcome.cells[cell].skipped);
+      REQUIRE(outcome.cells[cell].skipped.empty());
+      double mean = 0;
+      for (std::size_t lane = 0; lane < 4; ++lane) {
+        mean += loss(cell, lane) / 4 / static_cast<double>(outcome.measured_steps());
+        if (lane < 2) CHECK(outcome.cells[cell].lanes[lane].held_at_end <= 12);
+        if (outcome.cells[cell].holding != policy::Holding::managed) continue;
+        if (cell >= n_oracles &&
+            outcome.cells[cell].lanes[lane].budget_tokens == outcome.cells[0].lanes[lane].budget_tokens)
+          CHECK(loss(0, lane) <= loss(cell, lane) + kRounding);
+      }
+      REQUIRE(outcome.cells[cell].attention_loss_bound);
+      CHECK(*outcome.cells[cell].attention_loss_bound <= mean + kRounding);
+      if (cell == 1) CHECK(*outcome.cells[cell].attention_loss_bound == Approx(mean).margin(kRounding));
+    }
+  }
+}
 TEST_CASE("replay agrees for one head, one layer, multi-query and no decode") {
   compare({.layers = 1, .kv_heads = 1, .group = 1, .prompt = 12, .decode = 5}, {"6"});
   compare({.layers = 1, .kv_heads = 1, .group = 8, .prompt = 20, .decode = 4}, {"6"});
@@ -181,7 +257,7 @@ TEST_CASE("importance is measured with the rows and the pooling of the request")
     sim::Request request = test::request_of({"window"}, {"20"});
     request.importance = sim::parse_importance(text);
     const sim::LaneOutcome lane = test::run(trace, request).cells[0].lanes[1];
-    const std::vector<double> w = test::slow_importance(heads, 30, rows, reach);
+    const std::vector<double> w = test::slow_importance(heads, 30, 0, rows, reach);
     CAPTURE(text);
     CHECK(lane.candidates == w.size());
     CHECK(lane.importance == Approx(std::accumulate(w.begin(), w.end(), 0.0)));

@@ -38,8 +38,9 @@ Choice top(std::size_t n) {
   };
 }
 
-Choice quest(std::size_t pages, std::size_t page) {
+Choice quest(std::size_t read, std::size_t page) {
   return [=](const std::vector<Position>& slots, const Vector& query, const test::Rows& keys) {
+    if (read >= slots.size()) return std::set<Position>(slots.begin(), slots.end());
     std::vector<Position> numbers;
     Vector bounds;
     for (std::size_t first = 0; first < slots.size(); first += page) {
@@ -53,7 +54,7 @@ Choice quest(std::size_t pages, std::size_t page) {
       }
     }
     std::set<Position> out;
-    for (const Position first : highest(numbers, bounds, pages))
+    for (const Position first : highest(numbers, bounds, read / page))
       for (std::size_t slot = static_cast<std::size_t>(first);
            slot < std::min(static_cast<std::size_t>(first) + page, slots.size()); ++slot)
         out.insert(slots[slot]);
@@ -99,10 +100,12 @@ SlowReads slow_lane(const trace::Sequence& sequence, const policy::Part& part, c
   for (std::size_t t = sequence.first_measured(); t < sequence.length(); ++t) {
     const auto position = static_cast<Position>(t);
     if (t >= prompt) {
-      test::tarrive_slowly(
-          start.decoder.get(),
-          {.position = position, .keys = {view.key(0, t).data(), 1, model.head_dim, model.head_dim}},
-          budget + part.overshoot(), test::slow_first_held(sequence, layer, t + 1), slots);
+      test::arrive_slowly(start.decoder.get(),
+                          {.position = position,
+                           .slots = {},
+                           .keys = {view.key(0, t).data(), 1, model.head_dim, model.head_dim},
+                           .queries = {}},
+                          budget + part.overshoot(), test::slow_first_held(sequence, layer, t + 1), slots);
     }
     std::set<Position> loaded;
     std::vector<std::set<Position>> read;
@@ -177,8 +180,8 @@ void compare(const test::TraceShape& shape, const trace::Cut& cut = {}) {
   const trace::Sequence sequence(trace, 0, cut);
   const std::pair<std::string, Choice> rules[] = {
       {"top_tokens(read=5)", top(5)},
-      {"quest(read=7,page=2,dense=0)", quest(3, 2)},
-      {"quest(read=8,page=2,dense=0)", quest(4, 2)},
+      {"quest(read=7,page=2,dense=0)", quest(7, 2)},
+      {"quest(read=8,page=2,dense=0)", quest(8, 2)},
   };
   for (const auto& [selection, choice] : rules)
     for (const char* eviction :

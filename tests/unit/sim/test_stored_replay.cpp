@@ -131,9 +131,12 @@ SlowStored slow_lane(const trace::Sequence& sequence, const policy::Part& part, 
   for (std::size_t t = sequence.first_measured(); t < sequence.length(); ++t) {
     const auto position = static_cast<policy::Position>(t);
     if (t >= prompt) {
-      const std::set<policy::Position> gone = test::tarrive_slowly(
+      const std::set<policy::Position> gone = test::arrive_slowly(
           start.decoder.get(),
-          {.position = position, .keys = {view.key(0, t).data(), 1, model.head_dim, model.head_dim}},
+          {.position = position,
+           .slots = {},
+           .keys = {view.key(0, t).data(), 1, model.head_dim, model.head_dim},
+           .queries = {}},
           budget + part.overshoot(), test::slow_first_held(sequence, layer, t + 1), slots);
       std::erase_if(held, [&](const SlowToken& token) { return gone.count(token.position) > 0; });
       held.push_back(token_at(position));
