@@ -45,7 +45,7 @@ struct Needs {
       false;  ///< Step::attention; of a representation Codec::observe(); of a selection nothing
   bool keys = false, values = false;
   bool queries = false;    ///< Prompt::queries, rotary, scale; Arrival::queries, Step::queries: all of them
-  bool positions = false;  ///< row r of the prompt stands at position r, as Prompt::rotary says
+  bool positions = false;  ///< row r of the prompt stands where Prompt::rotary says
   bool classes = false;    ///< Prompt::classes, Arrival::token_class
   bool output_weights = false;  ///< Prompt::output_weights
 };

@@ -160,7 +160,7 @@ struct Shared {
   Settings set;
   CacheUnit unit;
   double scale = 1;
-  std::size_t prompt = 0;
+  std::size_t prompt = 0;  ///< tokens of the text before the first generated one
 
   /// Returns the indices of what stays, of tokens at ascending positions. `round`: of random draws.
   std::vector<Position> staying(const HeldRows& held, std::span<const Position> positions, std::size_t target,
@@ -177,7 +177,9 @@ struct Shared {
       for (std::size_t i = 0; i < scores.size(); ++i)
         if (positions[i] < static_cast<Position>(prompt)) scores[i] += above;
     }
-    const BlockOrder order(scores, set.rank.granularity, set.rank.tie);
+    // The first tokens of the text may have left the layer's window.
+    const auto first = unit.span > 0 ? static_cast<std::size_t>(positions.front()) : 0;
+    const BlockOrder order(scores, set.rank.granularity, set.rank.tie, first);
     std::vector<char> stays = order.protected_blocks(base->protection(target, positions.size()));
     base->reserve(target, stays);
     return order.best(target, std::move(stays));
@@ -236,7 +238,7 @@ class Periodic final : public Eviction {
 
   void finish_prompt(const Prompt& prompt) override {
     base_->finish_prompt(prompt);
-    shared_->prompt = prompt.length();
+    shared_->prompt = prompt.first() + prompt.length();
     if (needs_.queries) shared_->scale = prompt.scale();
     prompt_rows_.resize(prompt.length());
     for (std::size_t j = 0; j < prompt.length(); ++j)
