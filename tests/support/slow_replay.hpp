@@ -344,7 +344,8 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
                       {seen.data(), a.size(), slots.size(), slots.size()},
                       mass,
                       own_keys,
-                      {values.data(), n_lanes, model.v_head_dim, model.v_head_dim}});
+                      {values.data(), n_lanes, model.v_head_dim, model.v_head_dim},
+                      {queries.data(), q.size(), model.head_dim, model.head_dim}});
   };
   if (streams)
     for (std::size_t t = 0; t < prompt; ++t) arrive(t);

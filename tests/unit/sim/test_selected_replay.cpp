@@ -169,7 +169,8 @@ SlowReads slow_lane(const trace::Sequence& sequence, const policy::Part& part, c
                             {seen.data(), group, slots.size(), slots.size()},
                             mass,
                             {view.key(0, t).data(), 1, model.head_dim, model.head_dim},
-                            {view.value(0, t).data(), 1, model.v_head_dim, model.v_head_dim}});
+                            {view.value(0, t).data(), 1, model.v_head_dim, model.v_head_dim},
+                            {}});
   }
   out.held = slots.size();
   return out;

@@ -198,7 +198,8 @@ SlowStored slow_lane(const trace::Sequence& sequence, const policy::Part& part, 
                               {seen.data(), group, slots.size(), slots.size()},
                               mass,
                               {view.key(0, t).data(), 1, model.head_dim, model.head_dim},
-                              {view.value(0, t).data(), 1, model.v_head_dim, model.v_head_dim}});
+                              {view.value(0, t).data(), 1, model.v_head_dim, model.v_head_dim},
+                              {}});
     }
     for (const SlowSide& side : sides) side.settle(held);
   }
