@@ -5,7 +5,6 @@ Usage: test_gguf.py KVSIM SOURCE_DIR
 """
 import hashlib
 import json
-import struct
 import sys
 
 import h5py
@@ -17,57 +16,19 @@ sys.path.insert(0, str(SOURCE / "tests/support"))
 import small_gguf  # noqa: E402
 
 FOLDER = SOURCE / "tests/golden/capture/llama_untied_f32"
-PARTS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
-         "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-         "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
-
-
-def golden():
-    """config.json of the checkpoint, and its tensors, all of F32."""
-    stored = (FOLDER / "model.safetensors").read_bytes()
-    length, = struct.unpack_from("<Q", stored)
-    entries = json.loads(stored[8:8 + length])
-    entries.pop("__metadata__", None)
-    tensors = {}
-    for name, found in entries.items():
-        begin, end = (8 + length + offset for offset in found["data_offsets"])
-        tensors[name] = np.frombuffer(stored[begin:end], "<f4").reshape(found["shape"])
-    return json.loads((FOLDER / "config.json").read_text()), tensors
-
-
-def as_gguf(config, tensors, more=()):
-    """The file that llama.cpp's converter makes of it."""
-    keys = {"general.architecture": "llama", "general.name": "golden", "llama.block_count": config["num_hidden_layers"],
-            "llama.context_length": config["max_position_embeddings"], "llama.embedding_length": config["hidden_size"],
-            "llama.feed_forward_length": config["intermediate_size"],
-            "llama.attention.head_count": config["num_attention_heads"],
-            "llama.attention.head_count_kv": config["num_key_value_heads"],
-            "llama.attention.key_length": config["head_dim"], "llama.attention.value_length": config["head_dim"],
-            "llama.attention.layer_norm_rms_epsilon": config["rms_norm_eps"], "llama.rope.freq_base": config["rope_theta"],
-            "llama.vocab_size": config["vocab_size"], "tokenizer.ggml.eos_token_id": config["eos_token_id"], **dict(more)}
-    stored = []
-    for name, values in tensors.items():
-        for heads, part in ((config["num_attention_heads"], "q_proj"), (config["num_key_value_heads"], "k_proj")):
-            if part in name:
-                values = values.reshape(heads, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
-        for ours, theirs in {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
-                             "model.layers": "blk", **PARTS}.items():
-            name = name.replace(ours, theirs)
-        stored.append((name, values.shape[::-1], small_gguf.F32, np.ascontiguousarray(values).tobytes()))
-    return small_gguf.gguf(keys, stored)
 
 
 class Gguf(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.config, cls.tensors = golden()
+        cls.config, cls.tensors = small_gguf.checkpoint(FOLDER)
         cls.file = cls.folder / "model.gguf"
-        cls.file.write_bytes(as_gguf(cls.config, cls.tensors))
+        cls.file.write_bytes(small_gguf.llama(cls.config, cls.tensors))
         (cls.folder / "ids.json").write_text(json.dumps([(37 * i + 11) % 257 for i in range(40)]))
 
     def changed(self, name, more):
-        (self.folder / name).write_bytes(as_gguf(self.config, self.tensors, more))
+        (self.folder / name).write_bytes(small_gguf.llama(self.config, self.tensors, more))
         return name
 
     def captured(self, model, output):
@@ -113,7 +74,7 @@ class Gguf(CommandTest):
         write, made = small_gguf.gguf, []
         small_gguf.gguf = lambda keys, tensors: write(keys, [as_stored(*tensor) for tensor in tensors])
         try:
-            made = as_gguf(self.config, self.tensors)
+            made = small_gguf.llama(self.config, self.tensors)
         finally:
             small_gguf.gguf = write
         (self.folder / "q8.gguf").write_bytes(made)

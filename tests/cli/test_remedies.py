@@ -96,7 +96,7 @@ LEFT_OUT = {
     r"capture again with --queries all or --queries window:W|Capture with --queries all, or use": "of a trace that kvsim does not write",
     r"^Capture it again with": "of the libraries alone",
     r"or add --overwrite\.$|drives queues": "the command says it with other words before",
-    r"llama-gguf-split": "of another program",
+    r"llama-gguf-split|kvsim\[llama-cpp\]": "of another program",
     r"Put the file back": "of a file that a study captures; test_pinned_inputs.py changes one",
     r"as plain text with --prompt": "of a tokenizer that changes the text",
 }

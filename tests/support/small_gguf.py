@@ -1,5 +1,8 @@
 """Writes small GGUF files, also wrong ones, byte by byte."""
+import json
 import struct
+
+import numpy as np
 
 UINT8, INT32, UINT32, FLOAT32, BOOL, TEXT, ARRAY, UINT64 = 0, 5, 4, 6, 7, 8, 9, 10
 F32, F16, Q8_0, BF16 = 0, 1, 8, 30
@@ -43,3 +46,44 @@ def gguf(keys, tensors=(), version=3, offsets=None, counts=None):
     head = b"GGUF" + struct.pack("<IQQ", version, *(counts or (len(tensors), len(keys))))
     head += b"".join(entry(key, value) for key, value in keys.items()) + table
     return padded(head) + data if data else head
+
+
+PARTS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+         "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+         "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def checkpoint(folder):
+    """config.json of a checkpoint, and its tensors as F32."""
+    stored = (folder / "model.safetensors").read_bytes()
+    length, = struct.unpack_from("<Q", stored)
+    entries, tensors = json.loads(stored[8:8 + length]), {}
+    entries.pop("__metadata__", None)
+    for name, found in entries.items():
+        begin, end = (8 + length + offset for offset in found["data_offsets"])
+        words = np.frombuffer(stored[begin:end], "<u2" if found["dtype"] == "BF16" else "<f4")
+        values = (words.astype("<u4") << 16).view("<f4") if found["dtype"] == "BF16" else words
+        tensors[name] = values.reshape(found["shape"])
+    return json.loads((folder / "config.json").read_text()), tensors
+
+
+def llama(config, tensors, more=()):
+    """The file that llama.cpp's converter makes of such a checkpoint, in F32."""
+    keys = {"general.architecture": "llama", "general.name": "golden", "llama.block_count": config["num_hidden_layers"],
+            "llama.context_length": config["max_position_embeddings"], "llama.embedding_length": config["hidden_size"],
+            "llama.feed_forward_length": config["intermediate_size"],
+            "llama.attention.head_count": config["num_attention_heads"],
+            "llama.attention.head_count_kv": config["num_key_value_heads"],
+            "llama.attention.key_length": config["head_dim"], "llama.attention.value_length": config["head_dim"],
+            "llama.attention.layer_norm_rms_epsilon": config["rms_norm_eps"], "llama.rope.freq_base": config["rope_theta"],
+            "llama.vocab_size": config["vocab_size"], "tokenizer.ggml.eos_token_id": config["eos_token_id"], **dict(more)}
+    stored = []
+    for name, values in tensors.items():
+        for heads, part in ((config["num_attention_heads"], "q_proj"), (config["num_key_value_heads"], "k_proj")):
+            if part in name:
+                values = values.reshape(heads, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
+        for ours, theirs in {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+                             "model.layers": "blk", **PARTS}.items():
+            name = name.replace(ours, theirs)
+        stored.append((name, values.shape[::-1], F32, np.ascontiguousarray(values).tobytes()))
+    return gguf(keys, stored)

@@ -19,7 +19,7 @@ namespace {
 
 struct CaptureOptions {
   capture::CaptureOptions capture;
-  std::string queries = "all", attention = "none", fields;
+  std::string engine = "kvsim", queries = "all", attention = "none", fields;
   bool quiet = false;
 };
 
@@ -49,6 +49,10 @@ void print_phase(const char* label, std::uint64_t tokens, double seconds) {
 }
 
 void run_capture_command(CaptureOptions& options) {
+  if (options.engine != "kvsim") {  // the Python package's command has taken these words before
+    usage_error(options.engine + " runs in the Python package", "--engine",
+                "Its kvsim takes this option, after pip install 'kvsim[llama-cpp]'.");
+  }
   options.capture.queries = capture::parse_query_choice(options.queries, "--queries");
   options.capture.attention = capture::parse_row_choice(options.attention, "--attention");
   refuse_output(options.capture.output, options.capture.overwrite);
@@ -85,6 +89,11 @@ void add_capture_command(Command app) {
   command.add_required(
       "--model", capture.model_dir, "DIR",
       "Folder with config.json and safetensors: llama, mistral, phi3, qwen2 or qwen3;\nor a GGUF file");
+  command.add_option(
+      "--engine", options->engine, "",
+      "What runs the model: kvsim | llama.cpp. The latter runs any GGUF file, where the Python\n"
+      "package is installed, and has options of its own: kvsim capture --engine llama.cpp --help",
+      one_of({"kvsim", "llama.cpp"}));
   Option prompt = command.add_option("--prompt", capture.prompt_file, "FILE",
                                      "UTF-8 text, taken as it is, or a workload; - is standard input");
   command

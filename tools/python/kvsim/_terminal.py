@@ -5,4 +5,8 @@ from . import _core
 
 
 def main() -> int:
-    return _core.run_at_terminal(sys.argv[1:])
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["capture"] and {"--engine=llama.cpp", "llama.cpp"} & set(arguments):
+        from .llama_cpp.llama_command import main as capture
+        return capture(arguments[1:])
+    return _core.run_at_terminal(arguments)

@@ -1,15 +1,14 @@
 """Runs a Hugging Face checkpoint with transformers and records what its attention saw, as a kvsim trace."""
-import contextlib
 import json
 import os
 import re
-import sys
 
-from ..writing.command_line import INPUT, INTERRUPTED, USAGE, Parser, UsageError, catch_termination, check_output, natural, real
-from ..writing.marks import PARTS, Marks
-from .row_choice import parse_attention, parse_queries
-from ..writing.token_selection import EVERY_OCCURRENCE, SelectionError
+from ..writing.command_line import Parser, UsageError, check_output, natural
+from ..writing.marks import Marks
+from ..writing.run_options import (Progress, add_answer_options, add_mark_options, check_answer_options, first_line, marked_parts,
+                                   parse_ids, printable, read_text, run_command)
 from ..writing.trace_error import TraceError
+from .row_choice import parse_attention, parse_queries
 
 EXAMPLES = """Examples:
   capture_hf.py traces/sample/model --prompt traces/sample/prompts/needle-0500-one.txt --max-new-tokens 8 -o run.h5
@@ -19,7 +18,6 @@ EXAMPLES = """Examples:
   capture_hf.py ~/models/Mistral-7B --prompt long.txt --device cuda --dtype bfloat16 --queries window:512 -o slim.h5
 """
 NAME = "capture_hf.py"
-MAX_INPUT_BYTES = 256 << 20
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 
 
@@ -33,21 +31,8 @@ def parse_arguments(arguments):
                         help="JSON array of {role, content}: the model's chat template makes the prompt")
     parser.add_argument("--question", metavar="FILE", action="append", default=[],
                         help="text after --prompt; several share it and are answered one by one")
-    for part, what in ("context", "what is to be read"), ("question", "what is asked"), ("evidence", "where the answer stands"):
-        parser.add_argument(f"--mark-{part}", metavar="TEXT|TOKENS", action="append", default=[],
-                            help=f"marks a part of the prompt as {part}, {what}: text in it, or token numbers such as "
-                                 "120:135,300 (120 to 134, and 300); text of that form is written text:300")
-    parser.add_argument("--occurrence", metavar="N|all", type=occurrence,
-                        help="which one is meant of such a text that occurs several times, from 1")
-    answer = parser.add_mutually_exclusive_group()
-    answer.add_argument("--max-new-tokens", metavar="N", type=natural(0), default=64, help="default 64")
-    answer.add_argument("--answer-tokens", metavar="FILE",
-                        help="token ids to go on with instead of generating: another engine's answer")
-    parser.add_argument("--ignore-eos", action="store_true", help="generate on past an end-of-text token")
-    parser.add_argument("--temperature", metavar="X", type=real(0, 1e6), default=0.0, help="default 0: the likeliest token")
-    parser.add_argument("--top-k", metavar="K", type=natural(0), default=0, help="default 0: all tokens")
-    parser.add_argument("--top-p", metavar="P", type=real(0, 1), default=1.0, help="default 1: all tokens")
-    parser.add_argument("--seed", metavar="N", type=natural(0), default=0, help="of tokens and queries drawn; default 0")
+    add_mark_options(parser)
+    add_answer_options(parser)
     parser.add_argument("--prefill-chunk", metavar="N", type=natural(1), default=2048,
                         help="prompt tokens per call; default 2048")
     parser.add_argument("--queries", default="all",
@@ -69,26 +54,14 @@ def parse_arguments(arguments):
     options = parser.parse_args(arguments)
     if options.question and not options.prompt:
         raise UsageError("--question needs --prompt: the document asked about")
-    if options.temperature == 0 and (options.top_k or options.top_p < 1):
-        raise UsageError("--top-k, --top-p: mean nothing to greedy decoding\n  Add --temperature X, such as 1.")
-    if options.top_p == 0:
-        raise UsageError("--top-p: must be above 0")
-    if options.answer_tokens and (options.question or options.temperature):
-        raise UsageError("--answer-tokens: gives one answer, and nothing is drawn\n  Leave out --question and "
-                         "--temperature.")
+    check_answer_options(options)
+    if options.answer_tokens and options.question:
+        raise UsageError("--answer-tokens: gives one answer\n  Leave out --question.")
     if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", options.device):
         raise UsageError(f"--device: \"{options.device}\" is no device\n  Expected cpu, cuda or cuda:N.")
     check_rows(options)
     check_output(options)
     return options
-
-
-def occurrence(text):
-    return text if text == EVERY_OCCURRENCE else natural(1)(text)
-
-
-def marked_parts(options):
-    return {part: getattr(options, f"mark_{part}") for part in PARTS}
 
 
 def check_marks(options, tokenizer, prompt, questions):
@@ -165,36 +138,6 @@ def load_tokenizer(options, transformers):
                          "Tokenize the prompt elsewhere and pass the ids with --tokens.") from error
 
 
-def first_line(error):
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def read_text(path):
-    try:
-        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
-            data = file.read(MAX_INPUT_BYTES + 1)
-        if len(data) > MAX_INPUT_BYTES:
-            raise TraceError("is larger than 256 MiB", path)
-        return data.decode()
-    except OSError as error:
-        raise TraceError(error.strerror, path) from error
-    except UnicodeDecodeError as error:
-        raise TraceError(f"is not UTF-8 at byte {error.start}", path) from error
-
-
-def parse_ids(text, vocabulary, where):
-    try:
-        ids = json.loads(text) if text.lstrip().startswith("[") else [int(word) for word in text.split()]
-    except ValueError as error:
-        raise TraceError(f"not token ids: {error}", where,
-                         "Expected a JSON array of ids, or ids separated by white space.") from error
-    for index, token_id in enumerate(ids):
-        if type(token_id) is not int or not 0 <= token_id < vocabulary:
-            raise TraceError(f"{token_id!r} is not an id of the model's vocabulary of {vocabulary}",
-                             f"{where} token {index}")
-    return ids
-
-
 def tokenize(options, tokenizer, vocabulary):
     """(prompt ids, notes on them or None, flags the notes know, ids of each question)"""
     from .chat import read_messages, tokenize_chat
@@ -220,24 +163,6 @@ def tokenize(options, tokenizer, vocabulary):
         if not question:
             raise TraceError("holds no token", path)
     return ids, notes, known, questions
-
-
-class Progress:
-    """One line on a terminal's standard error."""
-
-    def __init__(self, total, label, quiet):
-        self._total, self._label = total, label
-        self._shown = not quiet and sys.stderr.isatty()
-        self._done = 0
-
-    def __call__(self, tokens):
-        self._done += tokens
-        if self._shown:
-            print(f"\r{self._label}: {self._done} of {self._total} tokens", end="", file=sys.stderr, flush=True)
-
-    def end(self):
-        if self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def end_ids(model):
@@ -283,7 +208,7 @@ def capture(options):
     check_length(model, options, len(prompt) + max(map(len, questions), default=0))
     sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed)
     total = len(prompt) + sum(map(len, questions)) + options.max_new_tokens * max(len(questions), 1)
-    progress = Progress(total, options.output, options.quiet)
+    progress = Progress(options.output, options.quiet, total)
     generator = Generator(model, sampling, options.prefill_chunk, [] if options.ignore_eos else end_ids(model), progress)
     directory = options.model if os.path.isdir(options.model) else None
     try:
@@ -311,29 +236,8 @@ def report(options, prompt, questions, answers, tokenizer):
     print(f"wrote      {options.output} ({os.path.getsize(options.output)} bytes)")
     for answer in answers if tokenizer else []:
         text = tokenizer.decode(answer, skip_special_tokens=True)
-        print("text       " + "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text))
+        print("text       " + printable(text))
 
 
 def main(arguments):
-    catch_termination()
-    try:
-        options = parse_arguments(arguments)
-    except UsageError as error:
-        print(f"{NAME}: {error}", file=sys.stderr)
-        return USAGE
-    try:
-        capture(options)
-    except (UsageError, SelectionError) as error:
-        print(f"{NAME}: {error}", file=sys.stderr)
-        return USAGE
-    except KeyboardInterrupt:
-        print(f"{NAME}: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except Exception as error:
-        if "out of memory" in str(error) or "can't allocate memory" in str(error):
-            error = f"out of memory\n  Lower --prefill-chunk or the prompt, or use --dtype bfloat16. ({first_line(error)})"
-        elif not isinstance(error, (TraceError, OSError)):
-            raise
-        print(f"{NAME}: {error}", file=sys.stderr)
-        return INPUT
-    return 0
+    return run_command(NAME, parse_arguments, capture, arguments)

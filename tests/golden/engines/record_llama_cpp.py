@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Runs llama.cpp beside kvsim's own runner, and makes llama_cpp.h5: a recording of the sample checkpoint as a GGUF file, for tests that
+run without llama.cpp. Beside CI, because llama.cpp is compiled for 8 minutes:
+
+    python3 -m venv build/llama && build/llama/bin/pip install llama-cpp-python==0.3.36 h5py xxhash
+    build/llama/bin/python tests/golden/engines/record_llama_cpp.py build/release/kvsim [--only-recording]
+
+Prints, for the sample and for each quantisation of SmolLM2-135M (tools/model.sh), how many greedy tokens of both are the same, and how far
+queries, keys and values of these differ: norm of the difference divided by the norm, the worst layer."""
+import ctypes
+import pathlib
+import subprocess
+import sys
+import time
+
+import h5py
+import llama_cpp
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parents[2]
+sys.path[:0] = [str(SOURCE / "tools/python"), str(SOURCE / "tests/support")]
+import small_gguf  # noqa: E402 - after the path to it
+from kvsim.llama_cpp import record  # noqa: E402
+
+IDS = [(37 * i + 11) % 2048 for i in range(12)]
+PROMPT = SOURCE / "traces/sample/prompts/needle-0500-one.txt"
+TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "Q6_K": 18, "Q4_K_M": 15, "Q4_0": 2}
+
+
+def made_again(source, target, kind):
+    """A GGUF file with its weights as another type."""
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize = kind, True
+    if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(params)):
+        sys.exit(f"{target}: llama.cpp cannot make it")
+
+
+def compared(kvsim, name, file, folder, cache="f32", flash=False):
+    """A line that compares the run of a file by llama.cpp with that by kvsim."""
+    native, theirs = folder / "native.h5", folder / "llama.h5"
+    seconds = time.perf_counter()
+    subprocess.run([kvsim, "capture", "--model", file, "--prompt", PROMPT, "--max-new-tokens", "64", "--ignore-eos", "--elem", "f32",
+                    "--threads", "1", "--quiet", "--overwrite", "-o", native], check=True, capture_output=True)
+    seconds = time.perf_counter() - seconds
+    began = time.perf_counter()
+    run = record(file, theirs, PROMPT.read_text(), ignore_eos=True, cache=cache, flash=flash, threads=1, overwrite=True)
+    began = time.perf_counter() - began
+    with h5py.File(native) as a, h5py.File(theirs) as b:
+        ids, others = a["tokens/id"][:], b["tokens/id"][:]
+        same = int(np.argmin(np.append(ids == others, False)))
+        worst = {}
+        for layer in a["layers"]:
+            for kind in "qkv":
+                mine, their = (trace[f"layers/{layer}/{kind}"][:, :same].astype("f8") for trace in (a, b))
+                worst[kind] = max(worst.get(kind, 0), np.linalg.norm(mine - their) / np.linalg.norm(mine))
+    print(f"| {name} | {cache}{', flash' if flash else ''} | {same - len(run.prompt)} of 64 | "
+          + " | ".join(f"{worst[kind]:.1e}" for kind in "qkv") + f" | {seconds:.1f} | {began:.1f} |", flush=True)
+
+
+def main():
+    folder = SOURCE / "build/engines"
+    folder.mkdir(parents=True, exist_ok=True)
+    sample = folder / "sample.gguf"
+    sample.write_bytes(small_gguf.llama(*small_gguf.checkpoint(SOURCE / "traces/sample/model"), {"tokenizer.ggml.model": "no_vocab"}))
+    record(sample, HERE / "llama_cpp.h5", tokens=IDS, max_new_tokens=4, ignore_eos=True, cache="f32", flash=False, threads=1, overwrite=True)
+    if "--only-recording" in sys.argv:
+        return
+    print(f"llama-cpp-python {llama_cpp.__version__}\n| weights | cache | same tokens | q | k | v | kvsim s | llama.cpp s |")
+    base = pathlib.Path(subprocess.run([SOURCE / "tools/model.sh"], capture_output=True, text=True, check=True).stdout.strip())
+    for name, kind in TYPES.items():
+        file = folder / f"smollm2-{name}.gguf"
+        made_again(base, file, kind)
+        for cache, flash in (("f32", False), ("f16", True), ("q8_0", True), ("q4_0", True)) if name == "F32" else (("f32", False),):
+            compared(sys.argv[1], name, file, folder, cache, flash)
+        file.unlink()
+
+
+main()
