@@ -31,9 +31,9 @@ struct Settings {
         keeps_prompt(params.word("prompt") == "kept"),
         rank(KeepRule::of(base.params)) {}
 
-  /// Returns how many tokens stay in a full cache.
+  /// Returns how many tokens stay in a full cache: with the arriving one what the base needs at least.
   std::size_t target(std::size_t budget) const {
-    return std::max(base.floor(), budget - std::min(budget, interval));
+    return std::max(base.floor() - 1, budget - std::min(budget, interval));
   }
 
   Part base;
@@ -180,7 +180,10 @@ struct Shared {
     // The first tokens of the text may have left the layer's window.
     const auto first = unit.span > 0 ? static_cast<std::size_t>(positions.front()) : 0;
     const BlockOrder order(scores, set.rank.granularity, set.rank.tie, first);
-    std::vector<char> stays = order.protected_blocks(base->protection(target, positions.size()));
+    Protection protection = base->protection(target, positions.size());
+    if (target < set.base.floor() && protection.window > 0)
+      --protection.window;  // the arriving token is the newest of the window
+    std::vector<char> stays = order.protected_blocks(protection);
     base->reserve(target, stays);
     return order.best(target, std::move(stays));
   }
@@ -337,7 +340,7 @@ PolicySpec spec() {
       .layer_unit = [](const Params& params) { return params.part("base").layer_unit(); },
       .cost = cost_of,
       .check = check,
-      .rule = EvictionRule{.floor = [](const Params& params) { return params.part("base").floor() + 1; },
+      .rule = EvictionRule{.floor = [](const Params& params) { return params.part("base").floor(); },
                            .make = made<Periodic>}};
 }
 
