@@ -64,7 +64,9 @@ constexpr std::array kListed{Listed{"h2o", accumulated},
                              Listed{"external_scores", outside},
                              Listed{"external_mask", outside},
                              Listed{"external_schedule", outside},
-                             Listed{"full", position}};
+                             Listed{"full", position},
+                             Listed{"redundancy", keys},
+                             Listed{"periodic", recent_rows}};
 static_assert(kListed.size() <= kMarks);
 
 std::size_t hash_of(std::string_view text) {

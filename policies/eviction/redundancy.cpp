@@ -1,11 +1,11 @@
 // Keeps what is attended and unlike the rest.
-#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/euclidean_norm.hpp"
 #include "policies/parts/rows/pooling.hpp"
 
 namespace kvsim::policy::redundancy {
@@ -64,23 +64,31 @@ class Redundancy final : public ScoredEviction {
 
   /// Softmax over all keys of the mean cosine with each; the newest that is alike counts as unlike.
   std::vector<double> likeness(const MatrixView& keys) const {
-    using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-    constexpr Eigen::Index kRows =
-        128;  // at once, so that memory grows with the keys and not with their pairs
-    const auto n = static_cast<Eigen::Index>(keys.rows), dim = static_cast<Eigen::Index>(keys.cols);
-    Matrix units = Eigen::Map<const Matrix, 0, Eigen::OuterStride<>>(
-        keys.data, n, dim, Eigen::OuterStride<>(static_cast<Eigen::Index>(keys.stride)));
-    for (Eigen::Index i = 0; i < n; ++i) units.row(i).normalize();  // a key of length 0 stays
-    std::vector<double> out(keys.rows);
-    for (Eigen::Index first = 0; first < n; first += kRows) {
-      Matrix cosines = units.middleRows(first, std::min(kRows, n - first)) * units.transpose();
-      for (Eigen::Index i = 0; i < cosines.rows(); ++i) {
-        cosines(i, first + i) = 0;
-        Eigen::Index newest = n - 1;
-        while (newest > 0 && cosines(i, newest) <= alike_) --newest;
-        cosines(i, newest) = 0;
-        for (Eigen::Index j = 0; j < n; ++j)
-          out[static_cast<std::size_t>(j)] += static_cast<double>(cosines(i, j)) / static_cast<double>(n);
+    constexpr std::size_t kRows = 8;  // that pass over all keys together
+    const std::size_t n = keys.rows;
+    std::vector<float> columns(keys.cols * n),
+        cosines(kRows * n);  // keys of length 1, component by component
+    for (std::size_t j = 0; j < n; ++j) {
+      const double length = euclidean_norm(keys.row(j));
+      for (std::size_t c = 0; c < keys.cols && length > 0; ++c)
+        columns[c * n + j] = static_cast<float>(static_cast<double>(keys(j, c)) / length);
+    }
+    std::vector<double> out(n);
+    for (std::size_t first = 0; first < n; first += kRows) {
+      const std::size_t rows = std::min(kRows, n - first);
+      std::fill(cosines.begin(), cosines.end(), 0.0F);
+      for (std::size_t c = 0; c < keys.cols; ++c)
+        for (std::size_t i = 0; i < rows; ++i) {
+          const float component = columns[c * n + first + i];
+          for (std::size_t j = 0; j < n; ++j) cosines[i * n + j] += component * columns[c * n + j];
+        }
+      for (std::size_t i = 0; i < rows; ++i) {
+        float* const row = cosines.data() + i * n;
+        row[first + i] = 0;
+        std::size_t newest = n - 1;
+        while (newest > 0 && row[newest] <= alike_) --newest;
+        row[newest] = 0;
+        for (std::size_t j = 0; j < n; ++j) out[j] += static_cast<double>(row[j]) / static_cast<double>(n);
       }
     }
     softmax(out);

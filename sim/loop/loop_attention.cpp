@@ -200,7 +200,7 @@ void LoopRun::attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number
         read_rows.clear();
         columns.assign(cache.reads->of(head).begin(), cache.reads->of(head).end());
         if (!order.empty())
-          std::ranges::sort(columns, {}, [&](std::size_t column) { return positions[column]; });
+          std::ranges::sort(columns, {}, [&held = positions](std::size_t column) { return held[column]; });
         for (const std::size_t column : columns) read_rows.push_back(slot_rows[column]);
         // A row for the rest, behind the slots, is always read.
         if (slot_rows.size() > slots) read_rows.push_back(slot_rows.back());

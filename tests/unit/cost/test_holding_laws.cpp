@@ -50,6 +50,7 @@ bool coarse(const policy::Composition& composition) {
   const policy::Params& params = composition.eviction.params;
   if (params.has("granularity") && params.count("granularity") > 1) return true;
   if (params.has("drop") && params.real("drop") > 0) return true;
+  if (params.has("interval")) return true;
   // Policies that leave slots free.
   if (params.has("quirk_fill_tie") && params.flag("quirk_fill_tie")) return true;
   return composition.eviction.spec->name == "openvino";
