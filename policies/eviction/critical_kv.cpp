@@ -1,6 +1,7 @@
 // Spends the second part of the budget on the tokens that change the output most.
 #include <algorithm>
 
+#include "policies/api/over_base.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/rows/projected_norms.hpp"
@@ -9,49 +10,44 @@
 namespace kvsim::policy::critical_kv {
 namespace {
 
-class CriticalKv final : public Eviction {
+class CriticalKv final : public OverBase<Eviction> {
  public:
   CriticalKv(const Params& params, const CacheUnit& unit)
-      : unit_(unit),
+      : OverBase(params.part("base").make_eviction(unit)),
+        unit_(unit),
         tie_(KeepRule::of(params).tie),
         base_floor_(params.part("base").floor()),
         first_stage_(params.real("first_stage")),
-        epsilon_(params.real("epsilon")),
-        base_(params.part("base").make_eviction(unit)) {}
-
-  std::size_t prompt_rows() const override { return base_->prompt_rows(); }
-  void observe(const PromptRows& rows) override { base_->observe(rows); }
-  std::size_t rows_beside_columns() const override { return base_->rows_beside_columns(); }
-  void observe_columns(const PromptColumns& columns) override { base_->observe_columns(columns); }
+        epsilon_(params.real("epsilon")) {}
 
   void finish_prompt(const Prompt& prompt) override {
-    base_->finish_prompt(prompt);
+    base().finish_prompt(prompt);
     std::vector<double> worth(prompt.length());
     for (int head = 0; head < unit_.n_query_heads(); ++head) {
       const MatrixView values = prompt.values(head / unit_.group);
       const std::vector<double> norms = projected_norms(values, prompt.output_weights(head));
       for (std::size_t j = 0; j < worth.size(); ++j) worth[j] += norms[j] / unit_.n_query_heads();
     }
-    const double rows = base_->rows_in_score(prompt.length());
-    for (std::size_t j = 0; j < worth.size(); ++j) worth[j] *= base_->scores()[j] / rows + epsilon_;
+    const double rows = base().rows_in_score(prompt.length());
+    for (std::size_t j = 0; j < worth.size(); ++j) worth[j] *= base().scores()[j] / rows + epsilon_;
     second_ = BlockOrder(worth, 1, tie_);
   }
 
   /// Generated tokens are appended.
   Start start(std::size_t budget) const override {
-    std::vector<char> stays(base_->scores().size());
-    for (const Position position : base_->start(first_stage(budget)).keep)
+    std::vector<char> stays(base().scores().size());
+    for (const Position position : base().start(first_stage(budget)).keep)
       stays[static_cast<std::size_t>(position)] = 1;
     Start out;
     out.keep = second_.best(budget, std::move(stays));
     return out;
   }
 
-  std::span<const double> scores() const override { return base_->scores(); }
-  double rows_in_score(std::size_t prompt) const override { return base_->rows_in_score(prompt); }
+  std::span<const double> scores() const override { return base().scores(); }
+  double rows_in_score(std::size_t prompt) const override { return base().rows_in_score(prompt); }
   /// Returns what the base protects under the budget of the first stage.
   Protection protection(std::size_t budget, std::size_t prompt) const override {
-    return base_->protection(first_stage(budget), prompt);
+    return base().protection(first_stage(budget), prompt);
   }
 
  private:
@@ -64,7 +60,6 @@ class CriticalKv final : public Eviction {
   Tie tie_;
   std::size_t base_floor_;
   double first_stage_, epsilon_;
-  std::unique_ptr<Eviction> base_;
   BlockOrder second_;
 };
 

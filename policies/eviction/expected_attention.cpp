@@ -6,16 +6,10 @@
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/rows/euclidean_norm.hpp"
 #include "policies/parts/rows/expected_queries.hpp"
+#include "policies/parts/rows/logits.hpp"
 
 namespace kvsim::policy::expected_attention {
 namespace {
-
-void softmax(std::span<double> logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (double& x : logits) sum += x = std::exp(x - largest);
-  for (double& x : logits) x /= sum;
-}
 
 class ExpectedAttention final : public ScoredEviction {
  public:

@@ -1,15 +1,15 @@
 // Ranks what is held again and again while an answer is written.
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <memory>
 #include <numeric>
 #include <vector>
 
+#include "policies/api/over_base.hpp"
 #include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/logits.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
@@ -59,16 +59,8 @@ class HeldRows {
     if (width_ > 0) close_up(rows_, victims, width_);
   }
 
-  std::span<float> key(std::size_t slot, std::size_t lane) {
-    return {rows_.data() + slot * width_ + lane * key_dim_, key_dim_};
-  }
-  std::span<float> value(std::size_t slot, std::size_t lane) {
-    return {rows_.data() + slot * width_ + lanes_ * key_dim_ + lane * value_dim_, value_dim_};
-  }
-  std::span<float> query(std::size_t slot, std::size_t head) {
-    return {rows_.data() + slot * width_ + lanes_ * (key_dim_ + value_dim_) + head * query_dim_, query_dim_};
-  }
-  /// Calls set(row, numbers) of every row of a slot: key(lane), value(lane) and query(head) return numbers.
+  /// Writes the rows of a slot, of which only those are asked for that are needed: key_of(lane),
+  /// value_of(lane), query_of(head).
   template <class Key, class Value, class Query>
   void set(std::size_t slot, Key key_of, Value value_of, Query query_of) {
     const auto copy = [](auto from, std::span<float> to) {
@@ -100,6 +92,15 @@ class HeldRows {
   }
 
  private:
+  std::span<float> key(std::size_t slot, std::size_t lane) {
+    return {rows_.data() + slot * width_ + lane * key_dim_, key_dim_};
+  }
+  std::span<float> value(std::size_t slot, std::size_t lane) {
+    return {rows_.data() + slot * width_ + lanes_ * key_dim_ + lane * value_dim_, value_dim_};
+  }
+  std::span<float> query(std::size_t slot, std::size_t head) {
+    return {rows_.data() + slot * width_ + lanes_ * (key_dim_ + value_dim_) + head * query_dim_, query_dim_};
+  }
   MatrixView view(std::size_t first, std::size_t dim) const {
     return {rows_.data() + first, size(), dim, width_};
   }
@@ -135,21 +136,17 @@ void show_rows(Eviction& observer, const CacheUnit& unit, const HeldRows& held,
     const MatrixView queries = held.queries(static_cast<std::size_t>(head)),
                      keys = held.keys(static_cast<std::size_t>(head / unit.group));
     for (std::size_t i = n - rows; i < n; ++i) {
-      double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-      const auto sees = [&](std::size_t j) {
-        return unit.sees(static_cast<std::size_t>(positions[i]), static_cast<std::size_t>(positions[j]));
-      };
-      for (std::size_t j = 0; j <= i; ++j) {
-        double dot = 0;
-        for (std::size_t c = 0; c < keys.cols; ++c)
-          dot += static_cast<double>(queries(i, c)) * static_cast<double>(keys(j, c));
-        logits[j] = scale * dot;
-        if (sees(j)) largest = std::max(largest, logits[j]);
-      }
-      for (std::size_t j = 0; j <= i; ++j) sum += logits[j] = sees(j) ? std::exp(logits[j] - largest) : 0;
-      float* row = p.data() + (i - (n - rows)) * n;
+      // Positions ascend, so what the row sees are the last ones.
+      std::size_t first = 0;
+      while (!unit.sees(static_cast<std::size_t>(positions[i]), static_cast<std::size_t>(positions[first])))
+        ++first;
+      const std::span<double> seen = std::span(logits).subspan(first, i + 1 - first);
+      for (std::size_t j = first; j <= i; ++j)
+        seen[j - first] = scale * product_of(queries.row(i), keys.row(j));
+      softmax(seen);
+      float* const row = p.data() + (i - (n - rows)) * n;
       std::fill_n(row, n, 0.0F);
-      for (std::size_t j = 0; j <= i; ++j) row[j] = static_cast<float>(logits[j] / sum);
+      for (std::size_t j = first; j <= i; ++j) row[j] = static_cast<float>(seen[j - first]);
     }
     observer.observe({head, n - rows, n, {p.data(), rows, n, n}});
   }
@@ -226,21 +223,16 @@ class PeriodicDecoder final : public Decoder, public Renewing {
   HeldRows held_;
 };
 
-class Periodic final : public Eviction {
+class Periodic final : public OverBase<Eviction> {
  public:
   Periodic(const Params& params, const CacheUnit& unit)
-      : shared_(std::make_shared<Shared>(Shared{Settings(params), unit})),
+      : OverBase(params.part("base").make_eviction(unit)),
+        shared_(std::make_shared<Shared>(Shared{Settings(params), unit})),
         needs_(needs_of(params)),
-        base_(shared_->set.base.make_eviction(unit)),
         prompt_rows_(unit, needs_) {}
 
-  std::size_t prompt_rows() const override { return base_->prompt_rows(); }
-  void observe(const PromptRows& rows) override { base_->observe(rows); }
-  std::size_t rows_beside_columns() const override { return base_->rows_beside_columns(); }
-  void observe_columns(const PromptColumns& columns) override { base_->observe_columns(columns); }
-
   void finish_prompt(const Prompt& prompt) override {
-    base_->finish_prompt(prompt);
+    base().finish_prompt(prompt);
     shared_->prompt = prompt.first() + prompt.length();
     if (needs_.queries) shared_->scale = prompt.scale();
     prompt_rows_.resize(prompt.length());
@@ -253,19 +245,18 @@ class Periodic final : public Eviction {
 
   Start start(std::size_t budget) const override {
     Start out;
-    out.keep = base_->start(budget).keep;
+    out.keep = base().start(budget).keep;
     const std::vector<std::size_t> slots(out.keep.begin(), out.keep.end());
     out.decoder = std::make_unique<PeriodicDecoder>(shared_, prompt_rows_.at(slots));
     return out;
   }
   Protection protection(std::size_t budget, std::size_t prompt) const override {
-    return base_->protection(budget, prompt);
+    return base().protection(budget, prompt);
   }
 
  private:
   std::shared_ptr<Shared> shared_;
   Needs needs_;
-  std::unique_ptr<Eviction> base_;
   HeldRows prompt_rows_;
 };
 

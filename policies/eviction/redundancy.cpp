@@ -6,23 +6,11 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/rows/euclidean_norm.hpp"
+#include "policies/parts/rows/logits.hpp"
 #include "policies/parts/rows/pooling.hpp"
 
 namespace kvsim::policy::redundancy {
 namespace {
-
-double dot(std::span<const float> a, std::span<const float> b) {
-  double sum = 0;
-  for (std::size_t c = 0; c < a.size(); ++c) sum += static_cast<double>(a[c]) * static_cast<double>(b[c]);
-  return sum;
-}
-
-void softmax(std::span<double> logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (double& x : logits) sum += x = std::exp(x - largest);
-  for (double& x : logits) x /= sum;
-}
 
 class Redundancy final : public ScoredEviction {
  public:
@@ -54,7 +42,7 @@ class Redundancy final : public ScoredEviction {
       for (int head = 0; head < unit().group; ++head) {
         const MatrixView queries = prompt.queries(head);
         for (std::size_t j = 0; j < older; ++j)
-          row[j] = std::max(row[j], prompt.scale() * dot(queries.row(i), keys.row(j)));
+          row[j] = std::max(row[j], prompt.scale() * product_of(queries.row(i), keys.row(j)));
       }
       softmax(row);
       for (std::size_t j = 0; j < older; ++j) out[j] += row[j] / static_cast<double>(prompt.length() - older);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policies/api/over_base.hpp"
 #include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
@@ -50,40 +51,35 @@ class VatpDecoder final : public ScoredDecoder, public Renewing {
   std::unique_ptr<Decoder> base_;
 };
 
-class Vatp final : public ScoredEviction {
+class Vatp final : public OverBase<ScoredEviction> {
  public:
   Vatp(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(params, unit), base_(params.part("base").make_eviction(unit)) {}
-
-  std::size_t prompt_rows() const override { return base_->prompt_rows(); }
-  void observe(const PromptRows& rows) override { base_->observe(rows); }
-  std::size_t rows_beside_columns() const override { return base_->rows_beside_columns(); }
-  void observe_columns(const PromptColumns& columns) override { base_->observe_columns(columns); }
+      : OverBase(params.part("base").make_eviction(unit), params, unit) {}
 
   /// Protects what the base protects, and the sinks; where the budget does not hold both, the window is
   /// shorter.
   Protection protection(std::size_t budget, std::size_t prompt) const override {
     Protection out = rule().protection;
     const std::size_t most = budget - std::min(budget, rule().floor() - std::max<std::size_t>(out.window, 1));
-    out.window = std::min(base_->protection(budget, prompt).window, most);
+    out.window = std::min(base().protection(budget, prompt).window, most);
     return out;
   }
 
-  double rows_in_score(std::size_t prompt) const override { return base_->rows_in_score(prompt); }
+  double rows_in_score(std::size_t prompt) const override { return base().rows_in_score(prompt); }
 
-  void reserve(std::size_t budget, std::vector<char>& stays) const override { base_->reserve(budget, stays); }
+  void reserve(std::size_t budget, std::vector<char>& stays) const override { base().reserve(budget, stays); }
 
   std::unique_ptr<Decoder> decoder(std::size_t budget, std::span<const Position> slots) const override {
-    auto base = base_->decoder(budget, slots);
-    if (!base) return nullptr;
+    auto decodes = base().decoder(budget, slots);
+    if (!decodes) return nullptr;
     return std::make_unique<VatpDecoder>(selection(budget), scores_of(slots), at_positions(norms_, slots),
-                                         std::move(base));
+                                         std::move(decodes));
   }
 
  private:
   std::vector<double> score(const Prompt& prompt) override {
-    base_->finish_prompt(prompt);
-    const std::span<const double> attention = base_->scores();
+    base().finish_prompt(prompt);
+    const std::span<const double> attention = base().scores();
     std::vector<double> out(prompt.length());
     for (std::size_t j = 0; j < out.size(); ++j) {
       norms_.push_back(l1_norm(prompt.values(0).row(j)));
@@ -92,7 +88,6 @@ class Vatp final : public ScoredEviction {
     return out;
   }
 
-  std::unique_ptr<Eviction> base_;
   std::vector<double> norms_;  // per prompt position
 };
 

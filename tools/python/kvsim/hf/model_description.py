@@ -17,17 +17,21 @@ from ..writing.trace_header import MAX_CONFIG, Capture, Model
 MOVING_ROPE = {"dynamic"}
 
 
+def _rope_type(rotation):
+    return rotation.get("rope_type", rotation.get("type", "default"))
+
+
 def rope_parameters(config, kind):
     """(theta, type) of the rotation of a kind of layer, from a configuration of transformers 5 or 4."""
     found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     by_kind = {name: value for name, value in found.items() if isinstance(value, dict)} or {kind: found}
     for value in by_kind.values():
-        if value.get("rope_type", value.get("type")) in MOVING_ROPE:
-            raise TraceError(f"RoPE of type {value.get('rope_type', value.get('type'))} changes its frequencies with the length: "
-                             "keys already stored keep the old ones", type(config).__name__)
+        if _rope_type(value) in MOVING_ROPE:
+            raise TraceError(f"RoPE of type {_rope_type(value)} changes its frequencies with the length: keys already stored keep "
+                             "the old ones", type(config).__name__)
     found = by_kind[kind]
     theta = found.get("rope_theta", getattr(config, "rope_theta", None))
-    return float(theta or 0.0), found.get("rope_type", found.get("type", "default"))
+    return float(theta or 0.0), _rope_type(found)
 
 
 def attention_modules(decoder):
