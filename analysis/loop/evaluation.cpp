@@ -219,19 +219,33 @@ class ContextRun {
 
   /// Bytes that the run holds at once, the prompt's trace included.
   std::uint64_t bytes() const {
-    const capture::Prompt& prompt = load(items_.front());
-    trace::Header header = trace::plain_header(
-        model::describe_model(model_.config, model_.weights, model_.model_dir, positions_), prompt.ids.size(),
-        0);
-    capture::describe_tokens(header, prompt.ids, prompt, model_.config);
-    if (output_weights()) header.output_elem = Elem::f32;
-    const trace::HeaderSource source(std::move(header));
+    const trace::HeaderSource source(prompt_header());
     std::uint64_t most = 0;
     for (const trace::Cut& cut : options_.cuts)
       most = std::max(most, sim::estimate_loop_bytes(sequence_at(source, cut), model_.config, request_));
-    return most + prompt.ids.size() * model_.config.n_layers *
+    return most + model_.prompt.ids.size() * model_.config.n_layers *
                       (std::uint64_t{model_.config.n_heads} + 2ULL * model_.config.n_kv_heads) *
                       model_.config.head_dim * sizeof(float);
+  }
+
+  /// The first item's, at the first cut.
+  std::vector<std::vector<Value>> losses(Progress& progress) {
+    const sim::LoopTurn& turn = request_.turns.front();
+    if (turn.answer.empty())
+      usage_error("has no expected answer, on which losses are measured", items_.front().id);
+    const trace::MemoryTrace prompt = run(items_.front(), {}, nullptr, progress);
+    const sim::TableFiles tables(sequence_at(prompt, options_.cuts.front()), items_.front().id);
+    request_.tables = &tables;
+    return losses_of(0, &prompt, options_.cuts.front(), turn.answer, progress);
+  }
+
+  /// What `ask` makes of the first item's prompt at the first cut, of which nothing is computed.
+  template <class Ask>
+  auto of_prompt(const Ask& ask) const {
+    trace::Header header = prompt_header();
+    header.elem = request_.elem;
+    const trace::HeaderSource source(std::move(header));
+    return ask(sequence_at(source, options_.cuts.front()));
   }
 
   std::vector<std::vector<Value>> rows(Progress& progress) {
@@ -260,6 +274,17 @@ class ContextRun {
   const capture::Prompt& load(const WorkloadItem& item) const {
     load_item(item, model_.prompt);
     return model_.prompt;
+  }
+
+  /// Of the first item's prompt.
+  trace::Header prompt_header() const {
+    const capture::Prompt& prompt = load(items_.front());
+    trace::Header header = trace::plain_header(
+        model::describe_model(model_.config, model_.weights, model_.model_dir, positions_), prompt.ids.size(),
+        0);
+    capture::describe_tokens(header, prompt.ids, prompt, model_.config);
+    if (output_weights()) header.output_elem = Elem::f32;
+    return header;
   }
 
   void check_context() {
@@ -328,6 +353,17 @@ class ContextRun {
                   Progress& progress) const {
     std::vector<std::int32_t> fed = request_.turns[i].answer;
     if (!options_.force_answer || fed.empty()) fed = outcome.references.front().tokens;
+    const std::vector<std::vector<Value>> losses = losses_of(i, known, cut, std::move(fed), progress);
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      const std::vector<Value>& of_cell = losses[row / request_.modes.size()];
+      rows[row].insert(rows[row].end(), of_cell.begin(), of_cell.end());
+    }
+  }
+
+  /// A row of loss_columns() per cell.
+  std::vector<std::vector<Value>> losses_of(std::size_t i, const trace::MemoryTrace* known,
+                                            const trace::Cut& cut, std::vector<std::int32_t> fed,
+                                            Progress& progress) const {
     if (!fed.empty()) fed.pop_back();  // nothing is read after the last token
     const trace::MemoryTrace recorded = run(items_[i], std::move(fed), known, progress);
     sim::Request replay;
@@ -335,11 +371,7 @@ class ContextRun {
     replay.seed = options_.seed;
     replay.threads = options_.threads;
     replay.tables = request_.tables;
-    const std::vector<std::vector<Value>> losses = replayed_losses(trace::Sequence(recorded, 0, cut), replay);
-    for (std::size_t row = 0; row < rows.size(); ++row) {
-      const std::vector<Value>& of_cell = losses[row / request_.modes.size()];
-      rows[row].insert(rows[row].end(), of_cell.begin(), of_cell.end());
-    }
+    return replayed_losses(trace::Sequence(recorded, 0, cut), replay);
   }
 
   const Loaded& model_;
@@ -358,6 +390,26 @@ std::uint64_t Evaluation::estimate_bytes(std::span<const WorkloadItem> items,
   std::uint64_t most = 0;
   for (const WorkloadItem& item : items) most = std::max(most, estimate_bytes({&item, 1}, options));
   return most;
+}
+
+std::vector<std::vector<Value>> Evaluation::losses(const WorkloadItem& item, const EvaluationOptions& options,
+                                                   Progress& progress) const {
+  return ContextRun(*loaded_, {&item, 1}, options).losses(progress);
+}
+
+PromptSize Evaluation::prompt_size(const WorkloadItem& item, const EvaluationOptions& options) const {
+  return ContextRun(*loaded_, {&item, 1}, options).of_prompt([](const trace::Sequence& sequence) {
+    return PromptSize{sequence.prompt_length(), sim::prompt_bytes(sequence)};
+  });
+}
+
+std::vector<bool> Evaluation::room_for_all(const WorkloadItem& item, const EvaluationOptions& options) const {
+  return ContextRun(*loaded_, {&item, 1}, options).of_prompt([&](const trace::Sequence& sequence) {
+    std::vector<bool> out;
+    for (const sim::Cell& cell : options.cells)
+      out.push_back(sim::budget_tokens(cell.budget, sequence, cell.composition) >= sequence.prompt_length());
+    return out;
+  });
 }
 
 std::vector<std::vector<Value>> Evaluation::answer(std::span<const WorkloadItem> items,

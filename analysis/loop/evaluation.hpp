@@ -68,6 +68,11 @@ std::uint64_t tokens_to_generate(std::span<const capture::WorkloadItem> items,
 std::string cut_short_note(std::span<const capture::WorkloadItem> items, const model::Tokenizer& tokenizer,
                            std::uint64_t tokens);
 
+struct PromptSize {
+  std::uint64_t tokens = 0;
+  std::uint64_t bytes = 0;  ///< that the full cache takes
+};
+
 class Evaluation {
  public:
   /// Loads the checkpoint of a folder. Throws Error(input).
@@ -87,6 +92,17 @@ class Evaluation {
   /// item's name; a loop above the memory limit, too.
   std::vector<std::vector<Value>> answer(std::span<const capture::WorkloadItem> items,
                                          const EvaluationOptions& options, Progress& progress);
+
+  /// A row of loss_columns() per cell: what a replay at the first cut says of the full cache's run on the
+  /// item's prompt and first expected answer. Nobody answers. Throws as answer() does, and Error(usage) where
+  /// no answer is expected.
+  std::vector<std::vector<Value>> losses(const capture::WorkloadItem& item, const EvaluationOptions& options,
+                                         Progress& progress) const;
+
+  /// Of the item's prompt as far as the first cut.
+  PromptSize prompt_size(const capture::WorkloadItem& item, const EvaluationOptions& options) const;
+  /// Of each cell, whether its budget has room for every token as far as the first cut.
+  std::vector<bool> room_for_all(const capture::WorkloadItem& item, const EvaluationOptions& options) const;
 
   /// Bytes that answering these items takes at once, estimated from their texts. Throws as answer() does.
   std::uint64_t estimate_bytes(std::span<const capture::WorkloadItem> items,

@@ -158,6 +158,14 @@ std::vector<std::size_t> layer_budgets(const Budget& budget, const trace::Sequen
   return out;
 }
 
+std::uint64_t prompt_bytes(const trace::Sequence& sequence) {
+  const trace::Model& model = sequence.model();
+  std::uint64_t tokens = 0;  // of a lane of every layer
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+    tokens += held_tokens(model, layer, sequence.prompt_length());
+  return tokens * model.n_kv_heads * token_bytes(sequence);
+}
+
 std::size_t token_bytes(const trace::Sequence& sequence) {
   const trace::Model& model = sequence.model();
   return (std::size_t{model.head_dim} + model.v_head_dim) * elem_bytes(sequence.source().header().elem);

@@ -38,6 +38,10 @@ std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence,
 std::vector<std::size_t> layer_budgets(const Budget& budget, const trace::Sequence& sequence,
                                        const policy::Composition& composition);
 
+/// Returns the bytes of K and V of the prompt, as the full cache holds it: in layers with a window no more
+/// than that.
+std::uint64_t prompt_bytes(const trace::Sequence& sequence);
+
 /// Whether some layer has a sliding window.
 bool has_windows(const trace::Model& model);
 

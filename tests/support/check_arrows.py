@@ -9,7 +9,7 @@ import sys
 
 # A room sees itself, the rooms listed here beside it, and sim/base, the ground floor of all rooms.
 TRACES = {"traces/format"}
-ANALYSIS = {f"analysis/{room}" for room in ("agreement", "asked", "cost", "drawing", "figures", "kinds", "loop", "report", "results",
+ANALYSIS = {f"analysis/{room}" for room in ("agreement", "asked", "choice", "cost", "drawing", "figures", "kinds", "loop", "report", "results",
                                             "statistics", "study", "view")}
 PARTS = {f"policies/parts/{room}" for room in ("blocks", "codes", "costs", "index", "merging", "oracles", "rows", "splits")}
 ALLOWED = {
@@ -53,6 +53,8 @@ ALLOWED = {
     "analysis/study": {*TRACES, "analysis/results", "analysis/statistics", "analysis/asked", "analysis/cost", "analysis/kinds",
                        "analysis/report", "analysis/loop", "policies/api", "sim/replay", "sim/cost", "traces/workloads", "traces/model",
                        "traces/capture"},
+    "analysis/choice": {*TRACES, "analysis/asked", "analysis/results", "analysis/statistics", "analysis/loop", "analysis/study", "policies/api", "sim/replay",
+                        "traces/capture"},
     "tools": {*ANALYSIS, "policies", "policies/api", "sim/attention", "sim/replay", "sim/inspect", "sim/loop", "sim/cost", "traces/format",
               "traces/comparison", "traces/workloads", "traces/model", "traces/capture"},
     # Nothing outside the wing of requests includes a file of it.

@@ -12,6 +12,7 @@ void add_trace_command(Command app);
 void add_policy_command(Command app);
 void add_replay_command(Command app);
 void add_evaluate_command(Command app);
+void add_choose_command(Command app);
 void add_agreement_command(Command app);
 void add_allocate_command(Command app);
 void add_calibrate_command(Command app);

@@ -41,6 +41,7 @@ void run_command(std::span<const std::string> arguments) {
   add_trace_command(app);
   add_replay_command(app);
   add_evaluate_command(app);
+  add_choose_command(app);
   add_allocate_command(app);
   add_calibrate_command(app);
   add_analyze_command(app);

@@ -1,0 +1,381 @@
+#include "analysis/choice/choose.hpp"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <span>
+
+#include "analysis/choice/drawn_settings.hpp"
+#include "analysis/loop/context_turns.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/read_file.hpp"
+#include "sim/base/rng.hpp"
+#include "sim/base/sha256.hpp"
+#include "sim/base/version.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+using Context = std::span<const capture::WorkloadItem>;  // items about one context, answered together
+using Settings = std::vector<TriedSetting*>;
+
+constexpr const char* kChoiceFile = "choice.json";
+constexpr std::size_t kLeastContexts = 8;
+constexpr std::size_t kScreened = 2;    // contexts that losses are measured on
+constexpr std::size_t kFirstRound = 4;  // contexts that everybody answers
+constexpr std::uint64_t kMostBytes = 1 << 20;
+
+/// Where replays order policies as answers do (analysis/TRUST.md): wherever the question is known, else from
+/// a quarter of the cache on.
+bool trusts_peak_loss(const trace::Cut& cut, double share) {
+  return cut.at == trace::Cut::At::prompt || share >= 0.25;
+}
+
+Interval wilson(std::uint64_t right, std::uint64_t of) {
+  if (of == 0) return {0, 1};
+  constexpr double z = 1.959964;
+  const auto n = static_cast<double>(of);
+  const double share = static_cast<double>(right) / n, middle = share + z * z / (2 * n),
+               half = z * std::sqrt(share * (1 - share) / n + z * z / (4 * n * n));
+  return {std::max(0.0, (middle - half) / (1 + z * z / n)), std::min(1.0, (middle + half) / (1 + z * z / n))};
+}
+
+/// Everything that the folder's bytes depend on.
+std::string asked_text(const ChoiceRequest& request) {
+  Sha256 prompts;
+  for (const capture::WorkloadItem& item : request.items) {
+    const std::string line = item.id + '\0' + item.prompt + '\0';
+    prompts.update(line.data(), line.size());
+    for (const std::string& answer : item.answers) prompts.update(answer.data(), answer.size() + 1);
+  }
+  const EvaluationOptions& run = request.evaluation;
+  boost::json::object asked{{"kvsim", kVersion},
+                            {"model", request.model},
+                            {"prompts", request.items.size()},
+                            {"prompts_sha256", prompts.hex()},
+                            {"cap", request.cap.text},
+                            {"cut", run.cuts.front().text()},
+                            {"settings", request.settings},
+                            {"seed", request.seed},
+                            {"max_new_tokens", run.max_new_tokens},
+                            {"elem", run.elem},
+                            {"prefill_chunk", run.prefill_chunk}};
+  return boost::json::serialize(asked) + '\n';
+}
+
+/// Makes the folder ready, or throws.
+void claim(const ChoiceRequest& request) {
+  const std::size_t contexts = by_context(request.items).size();
+  if (contexts < kLeastContexts)
+    usage_error("a choice takes at least " + std::to_string(kLeastContexts) +
+                    " prompts (contexts), of which half confirm it; there are " + std::to_string(contexts),
+                "--workload", "Make more, with kvsim workload --count for example.");
+  const std::string file = request.folder + '/' + kChoiceFile;
+  std::error_code failed;
+  if (!std::filesystem::exists(file, failed)) {
+    if (!nothing_there(request.folder))
+      usage_error("holds something else", request.folder, "Choose another folder with -o.");
+    return;
+  }
+  if (!request.resume)
+    usage_error("holds a choice", request.folder,
+                "Go on with it: --resume, or choose another folder with -o.");
+  if (read_file(file, kMostBytes) != asked_text(request))
+    usage_error("was asked for with other prompts, options or another kvsim", file,
+                "Ask again as it was, or choose another folder with -o.");
+}
+
+/// Columns of what a prompt's screen found.
+const std::vector<ColumnInfo>& screen_columns() {
+  static const std::vector<ColumnInfo> all = [] {
+    std::vector<ColumnInfo> out{{"params", "", "composition with every effective parameter"}};
+    out.insert(out.end(), loss_columns().begin(), loss_columns().end());
+    return out;
+  }();
+  return all;
+}
+
+class Run {
+ public:
+  Run(const ChoiceRequest& request, Evaluation& model, const policy::Registry& registry, Progress& progress)
+      : request_(request), model_(model), progress_(progress), folder_((claim(request), request.folder)) {
+    folder_.write(kChoiceFile, asked_text(request));
+    for (AskedPolicy& policy : draw_settings(registry, request.settings, request.seed))
+      tried_.push_back({std::move(policy)});
+    split();
+  }
+
+  Choice choose() {
+    Settings left;
+    for (TriedSetting& each : tried_) left.push_back(&each);
+    Choice out;
+    out.tried = left.size();
+    drop_unfitting(left);
+    out.fitting = left.size();
+    screen(left);
+    out.screened = left.size();
+    race(left);
+    if (left.empty())
+      usage_error("no setting fits or runs", "--memory, --share",
+                  "See " + folder_.file("tables/tried.csv") + '.');
+    TriedSetting& winner = *left.front();
+    out.winner = winner;
+    out.found = kept_of(winner.answers);
+    confirm(winner, out);
+    write_tables(out);
+    return out;
+  }
+
+ private:
+  /// By chance, before anything is looked at.
+  void split() {
+    const std::vector<Context> contexts = by_context(request_.items);
+    std::vector<std::size_t> order(contexts.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return combine({request_.seed, key_of("split"), a}) < combine({request_.seed, key_of("split"), b});
+    });
+    for (std::size_t i = 0; i < order.size(); ++i)
+      (i < (order.size() + 1) / 2 ? search_ : confirming_).push_back(contexts[order[i]]);
+  }
+
+  /// Of a context, with these cells under the cap.
+  EvaluationOptions options_of(const Context& context, const Settings& settings) const {
+    EvaluationOptions out = request_.evaluation;
+    out.modes = {sim::LoopMode::teacher, sim::LoopMode::greedy};
+    out.seed = request_.seed;
+    sim::Budget budget;
+    budget.unit = sim::Budget::Unit::bytes;
+    budget.value = request_.cap.bytes > 0
+                       ? static_cast<double>(request_.cap.bytes)
+                       : std::floor(request_.cap.share *
+                                    static_cast<double>(model_.prompt_size(context.front(), out).bytes));
+    budget.text = request_.cap.text;
+    for (const TriedSetting* setting : settings) out.cells.push_back({setting->policy.composition, budget});
+    return out;
+  }
+
+  /// What keeps everything either fits or does not; other evictions cut down to what does.
+  void drop_unfitting(Settings& left) {
+    Settings whole;
+    for (TriedSetting* setting : left)
+      if (setting->policy.composition.eviction.spec->keeps_all()) whole.push_back(setting);
+    if (!whole.empty())
+      for (const Context& context : search_) {
+        const std::vector<bool> room = model_.room_for_all(context.front(), options_of(context, whole));
+        for (std::size_t i = 0; i < whole.size(); ++i)
+          if (!room[i])
+            drop(*whole[i], "price", "the whole of " + context.front().id + " takes more than the cap");
+      }
+    keep_there(left);
+  }
+
+  void screen(Settings& left) {
+    const Context& first = search_.front();
+    const EvaluationOptions asked = options_of(first, {});
+    const double share = request_.cap.share > 0
+                             ? request_.cap.share
+                             : static_cast<double>(request_.cap.bytes) /
+                                   static_cast<double>(model_.prompt_size(first.front(), asked).bytes);
+    const bool answers = std::all_of(search_.begin(), search_.begin() + kScreened,
+                                     [](const Context& context) { return !context.front().answers.empty(); });
+    if (!answers || !trusts_peak_loss(asked.cuts.front(), share)) return;
+    std::map<const TriedSetting*, std::vector<double>> losses;
+    for (std::size_t i = 0; i < kScreened; ++i) {
+      begin(kScreened, i, 0, 0.1);
+      const Context& context = search_[i];
+      const Records rows = done_or("screen-" + std::to_string(i), screen_columns(), [&] {
+        std::vector<std::vector<Value>> all =
+            model_.losses(context.front(), options_of(context, left), progress_);
+        for (std::size_t cell = 0; cell < all.size(); ++cell)
+          all[cell].insert(all[cell].begin(), left[cell]->policy.composition.params);
+        return all;
+      });
+      const std::size_t peak = rows.column("peak_loss"), params = rows.column("params");
+      for (const std::vector<Value>& row : rows.rows)
+        if (const auto loss = number(row[peak])) losses[setting_of(text(row[params]), left)].push_back(*loss);
+    }
+    // Of those that store alike: a code loses no attention, and answers nothing for it.
+    std::map<std::string, Settings> alike;
+    for (TriedSetting* setting : left) {
+      const std::vector<double>& of = losses[setting];
+      if (of.empty()) continue;  // answers will say why
+      setting->peak_loss = std::accumulate(of.begin(), of.end(), 0.0) / static_cast<double>(of.size());
+      const auto& stored = setting->policy.composition.representation;
+      alike[stored ? stored->text() : ""].push_back(setting);
+    }
+    for (auto& [stored, settings] : alike) {
+      std::stable_sort(settings.begin(), settings.end(), [](const TriedSetting* a, const TriedSetting* b) {
+        return *a->peak_loss < *b->peak_loss;
+      });
+      for (std::size_t i = (settings.size() + 1) / 2; i < settings.size(); ++i)
+        drop(*settings[i], "screen", "more peak loss than half of the settings that store alike");
+    }
+    keep_there(left);
+  }
+
+  void race(Settings& left) {
+    std::size_t asked = 0;
+    for (std::size_t round = 1; left.size() > 1 && asked < search_.size(); ++round) {
+      const std::size_t until = std::min(search_.size(), asked == 0 ? kFirstRound : 2 * asked),
+                        before = asked;
+      for (; asked < until; ++asked) {
+        const double share = 0.8 * static_cast<double>(until - before) / static_cast<double>(search_.size());
+        begin(until - before, asked - before,
+              0.1 + 0.8 * static_cast<double>(before) / static_cast<double>(search_.size()), share);
+        ask("search-" + std::to_string(asked), search_[asked], left);
+      }
+      for (TriedSetting* setting : left)
+        if (setting->answers.empty() && setting->why.empty())
+          drop(*setting, "round " + std::to_string(round), "answers nothing");
+      keep_there(left);
+      std::vector<std::vector<Answered>> answers;
+      for (const TriedSetting* setting : left) answers.push_back(setting->answers);
+      const std::size_t most = asked == search_.size() ? 1 : (left.size() + 1) / 2;
+      Settings next;
+      for (const std::size_t i : survivors(answers, most)) next.push_back(left[i]);
+      for (TriedSetting* setting : left)
+        if (std::find(next.begin(), next.end(), setting) == next.end())
+          drop(*setting, "round " + std::to_string(round), "answers worse than what goes on");
+      left = std::move(next);
+    }
+  }
+
+  /// Lets settings answer a context, and drops those that cannot.
+  Records ask(const std::string& task, const Context& context, Settings& settings) {
+    const EvaluationOptions options = options_of(context, settings);
+    Records rows =
+        done_or(task, columns_of(options), [&] { return model_.answer(context, options, progress_); });
+    const std::size_t skipped = rows.column("skipped"), params = rows.column("params"),
+                      mode = rows.column("mode"), kept = rows.column("kept"), kl = rows.column("kl"),
+                      held = rows.column("held_bytes"), kept_tokens = rows.column("kept_tokens"),
+                      budget = rows.column("budget_tokens");
+    const auto tokens = static_cast<double>(model_.prompt_size(context.front(), options).tokens);
+    for (const std::vector<Value>& row : rows.rows) {
+      TriedSetting& setting = *setting_of(text(row[params]), settings);
+      if (!setting.why.empty()) continue;
+      if (const std::string why = exact_field(row[skipped]); !why.empty()) {
+        drop(setting, task, why);
+      } else if (number(row[kept_tokens]).value_or(0) > number(row[budget]).value_or(0) + 0.5) {
+        drop(setting, task, "holds more than the cap");
+      } else if (text(row[mode]) == "teacher") {
+        setting.answers.push_back({{}, number(row[kl]).value_or(0)});
+      } else {
+        if (const auto right = number(row[kept])) setting.answers.back().kept = *right > 0;
+        if (const auto bytes = number(row[held])) setting.held_bytes.add(*bytes);
+        if (const auto bought = number(row[budget]))
+          setting.budget_share.add(std::min(1.0, *bought / tokens));
+      }
+    }
+    keep_there(settings);
+    return rows;
+  }
+
+  void confirm(const TriedSetting& winner, Choice& out) {
+    TriedSetting& again = out.confirmed;
+    again.policy = winner.policy;
+    Settings one{&again};
+    double full = 0;
+    for (std::size_t i = 0; i < confirming_.size(); ++i) {
+      begin(confirming_.size(), i, 0.9, 0.1);
+      ask("confirm-" + std::to_string(i), confirming_[i], one);
+      if (one.empty())
+        input_error("cannot answer the prompts that confirm: " + again.why, again.policy.composition.params);
+      full += static_cast<double>(
+          model_.prompt_size(confirming_[i].front(), options_of(confirming_[i], {})).bytes);
+    }
+    out.answers = kept_of(again.answers);
+    out.full_bytes = full / static_cast<double>(confirming_.size());
+  }
+
+  static KeptAnswers kept_of(const std::vector<Answered>& answers) {
+    KeptAnswers out;
+    for (const Answered& answer : answers) {
+      out.of += answer.kept ? 1 : 0;
+      out.right += answer.kept.value_or(false) ? 1 : 0;
+    }
+    out.prompts = answers.size();
+    out.kl = standing(answers).kl;
+    out.share = wilson(out.right, out.of);
+    return out;
+  }
+
+  void write_tables(const Choice& out) {
+    Records table{
+        {{"setting", "", "composition"},
+         {"params", "", "the same with every effective parameter"},
+         {"left", "", "when it left the search: price, screen, or after a prompt or round; null: it won"},
+         {"why", "", "why it left"},
+         {"peak_loss", "share", "peak loss on the screen's prompts, mean"},
+         {"prompts", "prompts", "that it answered in the search"},
+         {"kept", "share", "of the answers of the full cache to them, those that are right"},
+         {"kl", "nats", "KL(full || setting), mean over those prompts"},
+         {"held_bytes", "bytes", "keys and values held at the end, mean over those prompts"}},
+        {}};
+    const auto add = [&](const TriedSetting& setting, const std::string& left) {
+      const Standing of = standing(setting.answers);
+      table.rows.push_back({setting.policy.text, setting.policy.composition.params, text_or_none(left),
+                            text_or_none(setting.why), value_of(setting.peak_loss),
+                            std::uint64_t{setting.answers.size()}, value_of(of.kept),
+                            setting.answers.empty() ? Value() : Value(of.kl),
+                            value_of(setting.held_bytes.value())});
+    };
+    for (const TriedSetting& setting : tried_) add(setting, setting.left);
+    folder_.write("tables/tried.csv", csv_text(table));
+    table.rows.clear();
+    add(out.confirmed, "");
+    folder_.write("tables/confirmed.csv", csv_text(table));
+  }
+
+  static void drop(TriedSetting& setting, const std::string& left, const std::string& why) {
+    if (!setting.why.empty()) return;
+    setting.left = left;
+    setting.why = why.substr(0, why.find('\n'));  // not what to do about it
+  }
+
+  static void keep_there(Settings& settings) {
+    std::erase_if(settings, [](const TriedSetting* setting) { return !setting->why.empty(); });
+  }
+
+  TriedSetting* setting_of(const std::string& params, const Settings& settings) const {
+    const auto found = std::find_if(settings.begin(), settings.end(), [&](const TriedSetting* each) {
+      return each->policy.composition.params == params;
+    });
+    if (found == settings.end())
+      input_error("holds answers of a setting that was not asked: " + params, request_.folder,
+                  "Choose another folder with -o.");
+    return *found;
+  }
+
+  /// The rows of a task, as they were saved or made now.
+  template <class Make>
+  Records done_or(const std::string& task, const std::vector<ColumnInfo>& columns, const Make& make) {
+    progress_.check();
+    if (!task_finished(request_.folder, task)) folder_.save(task, {columns, make()}, {});
+    return folder_.rows(task, columns);
+  }
+
+  void begin(std::size_t parts, std::size_t part, double before, double share) {
+    const double each = share / static_cast<double>(parts);
+    progress_.begin_part(before + each * static_cast<double>(part), each);
+  }
+
+  const ChoiceRequest& request_;
+  Evaluation& model_;
+  Progress& progress_;
+  StudyFolder folder_;
+  std::vector<TriedSetting> tried_;
+  std::vector<Context> search_, confirming_;
+};
+
+}  // namespace
+
+Choice choose(const ChoiceRequest& request, Evaluation& model, const policy::Registry& registry,
+              Progress& progress) {
+  return Run(request, model, registry, progress).choose();
+}
+
+}  // namespace kvsim::analysis

@@ -1,0 +1,80 @@
+#pragma once
+/// The best setting of a cache under a cap, found on some prompts and confirmed once on others: what `kvsim
+/// choose` does, without printing.
+///
+/// Settings (drawn_settings.hpp) are priced first: what does not fit the cap is not run. The prompts are
+/// split before anything is looked at. On the first half, where peak loss is known to order policies, a
+/// replay drops the worse half of the settings that store alike; then the rest answer in rounds (race.hpp).
+/// The winner alone answers the second half: its number is the one to believe, as the best of many is lucky
+/// where it was found.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analysis/asked/asked_cells.hpp"
+#include "analysis/choice/race.hpp"
+#include "analysis/loop/evaluation.hpp"
+#include "analysis/statistics/resamples.hpp"
+#include "analysis/statistics/running_mean.hpp"
+#include "analysis/study/study_folder.hpp"
+#include "policies/api/registry.hpp"
+#include "sim/base/progress.hpp"
+
+namespace kvsim::analysis {
+
+/// What a prompt's cache may take right after the cut: so many bytes, or a share of the full cache's.
+struct CacheCap {
+  std::uint64_t bytes = 0;  ///< 0: a share
+  double share = 0;
+  std::string text{};  ///< as typed
+};
+
+struct ChoiceRequest {
+  std::string folder;  ///< of the results
+  std::string model;   ///< the checkpoint, as typed
+  std::vector<capture::WorkloadItem> items;
+  CacheCap cap;
+  std::size_t settings = 64;  ///< drawn at most
+  std::uint64_t seed = 0;     ///< of settings, of the split, and of random policies
+  /// Its first cut, element type, prefill chunk, threads, memory limit and tokens to generate.
+  EvaluationOptions evaluation;
+  bool resume = false;  ///< go on with the choice in the folder
+};
+
+/// A setting and what became of it.
+struct TriedSetting {
+  AskedPolicy policy;
+  std::string left{};  ///< when it left: price, screen, round 1, ...; empty: it won
+  std::string why{};
+  std::optional<double> peak_loss{};  ///< mean over the screen's prompts
+  std::vector<Answered> answers{};    ///< of the prompts of the search that it was asked
+  RunningMean held_bytes{};           ///< after the last token, over those prompts
+  RunningMean budget_share{};         ///< of a prompt's tokens, those that the cap buys
+};
+
+/// So many answers of those that the full cache gives, with Wilson's 95 % interval (Wilson 1927).
+struct KeptAnswers {
+  std::uint64_t right = 0, of = 0, prompts = 0;
+  double kl = 0;  ///< mean over all prompts
+  Interval share{};
+};
+
+struct Choice {
+  TriedSetting winner;                      ///< with its answers to the prompts of the search
+  TriedSetting confirmed;                   ///< the same with those to the others
+  std::uint64_t fitting = 0, screened = 0;  ///< settings that fit, and that answered
+  std::uint64_t tried = 0;
+  double bytes = 0,
+         full_bytes = 0;       ///< the winner's and the full cache's, mean over the prompts that confirm
+  KeptAnswers found, answers;  ///< in the search, and of the prompts that confirm
+};
+
+/// Throws Error(usage) when the folder holds something else or a choice that was asked for differently, when
+/// there are fewer than eight prompts, or when no setting fits; as Evaluation::answer() does besides.
+/// Finished prompts are kept whatever ends the run; the bytes of the folder do not depend on how often it was
+/// stopped.
+Choice choose(const ChoiceRequest& request, Evaluation& model, const policy::Registry& registry,
+              Progress& progress);
+
+}  // namespace kvsim::analysis

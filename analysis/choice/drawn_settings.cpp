@@ -1,0 +1,137 @@
+#include "analysis/choice/drawn_settings.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
+#include "sim/base/param_value.hpp"
+#include "sim/base/rng.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// What a draw is for; each has random numbers of its own.
+enum class Draw : std::uint64_t { order, allocation, representation, which, parameter, value };
+
+/// Numbers of one setting.
+struct Dice {
+  std::uint64_t seed, setting;
+
+  std::uint64_t key(Draw what, std::uint64_t more = 0) const {
+    return combine({seed, setting, static_cast<std::uint64_t>(what), more});
+  }
+  double share(Draw what, std::uint64_t more = 0) const { return uniform01(key(what, more)); }
+};
+
+std::size_t drawn(std::uint64_t key, std::size_t of) {
+  return std::min(static_cast<std::size_t>(uniform01(key) * static_cast<double>(of)), of - 1);
+}
+
+bool legal(const ParamSpec& spec, const std::string& text) {
+  try {
+    parse_value(spec, text, "");
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Whether a setting may have it: it knows no future and reads no file.
+bool may_serve(const policy::PolicySpec& spec) {
+  return !spec.is_oracle() && policy::complete(spec) && !spec.make_calibrator && spec.name != "uniform";
+}
+
+std::vector<const policy::PolicySpec*> parts_of(const policy::Registry& registry, policy::Kind kind) {
+  std::vector<const policy::PolicySpec*> out;
+  for (const policy::PolicySpec& spec : registry.policies())
+    if (spec.kind() == kind && may_serve(spec)) out.push_back(&spec);
+  return out;
+}
+
+/// "name", or "name(param=value,...)" with what was drawn.
+std::string part_text(const policy::PolicySpec& spec, const Dice& dice, bool by_default) {
+  constexpr double kOther = 0.25;
+  std::string params;
+  for (const ParamSpec& param : spec.params) {
+    const std::uint64_t key = key_of(spec.name + '.' + param.name);
+    if (by_default || dice.share(Draw::parameter, key) >= kOther) continue;
+    const std::string value = drawn_value(param, dice.key(Draw::value, key));
+    if (value != param.fallback) params += (params.empty() ? "" : ",") + param.name + '=' + value;
+  }
+  return params.empty() ? spec.name : spec.name + '(' + params + ')';
+}
+
+}  // namespace
+
+std::string drawn_value(const ParamSpec& spec, std::uint64_t key) {
+  std::vector<std::string> values;
+  switch (spec.type) {
+    case ParamType::count:
+      if (const auto whole = number_of<std::uint64_t>(spec.fallback))
+        for (const std::uint64_t other : {*whole / 4, *whole / 2, 2 * *whole, 4 * *whole})
+          values.push_back(std::to_string(other));
+      break;
+    case ParamType::real:
+      if (const auto real = number_of<double>(spec.fallback))
+        for (const double factor : {0.25, 0.5, 2.0, 4.0}) values.push_back(shortest(factor * *real));
+      break;
+    case ParamType::share:
+      if (const auto share = number_of<double>(spec.fallback))
+        values = {shortest(*share / 2), shortest((1 + *share) / 2)};
+      break;
+    case ParamType::choice:
+      values = spec.choices;
+      break;
+    case ParamType::flag:
+      values = {"true", "false"};
+      break;
+    default:  // amounts, pools, policies and words stay as they are
+      break;
+  }
+  std::erase_if(values,
+                [&](const std::string& value) { return value == spec.fallback || !legal(spec, value); });
+  return values.empty() ? spec.fallback : values[drawn(key, values.size())];
+}
+
+std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::size_t count,
+                                       std::uint64_t seed) {
+  const std::vector<const policy::PolicySpec*> evictions = parts_of(registry, policy::Kind::eviction),
+                                               allocations = parts_of(registry, policy::Kind::allocation),
+                                               representations =
+                                                   parts_of(registry, policy::Kind::representation);
+  std::vector<AskedPolicy> out;
+  // Many draws make no composition, or one that is there; sixteen for each that is asked for end the search.
+  for (std::uint64_t draw = 0; out.size() < count && draw < 16 * count + evictions.size(); ++draw) {
+    const std::uint64_t round = draw / evictions.size();
+    // A permutation of the evictions for each round.
+    std::vector<std::size_t> order(evictions.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return combine({seed, round, a}) < combine({seed, round, b});
+    });
+    const policy::PolicySpec& eviction = *evictions[order[draw % evictions.size()]];
+    const Dice dice{seed, draw};
+    const bool first = round == 0, all = eviction.as<policy::EvictionRule>()->keeps_all;
+    std::string text = part_text(eviction, dice, first);
+    if (!first && !all && !allocations.empty() && dice.share(Draw::allocation) < 1.0 / 3)
+      text += '+' + part_text(*allocations[drawn(dice.key(Draw::which, 0), allocations.size())], dice, false);
+    if ((all || (!first && dice.share(Draw::representation) < 0.5)) && !representations.empty())
+      text += '+' + part_text(*representations[drawn(dice.key(Draw::which, 1), representations.size())], dice,
+                              first);
+    try {
+      policy::Composition composition = policy::parse_composition(text, registry);
+      if (std::none_of(out.begin(), out.end(), [&](const AskedPolicy& other) {
+            return other.composition.params == composition.params;
+          }))
+        out.push_back({text, std::move(composition)});
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;  // parts that do not go together
+    }
+  }
+  return out;
+}
+
+}  // namespace kvsim::analysis

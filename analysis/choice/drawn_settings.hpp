@@ -1,0 +1,25 @@
+#pragma once
+/// The settings that a choice is made among: compositions of what a registry declares.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "analysis/asked/asked_cells.hpp"
+
+namespace kvsim::analysis {
+
+/// `count` different compositions, fewer if that many cannot be found: a pure function of the registry and
+/// the seed. Evictions come in turns, each by a place of its own in every round, so that none is tried twice
+/// before all are tried once; in the first round they stand alone and by their defaults, but for `full`,
+/// which always has a representation. Later ones have an allocation in one case of three, a representation in
+/// one of two, and of every four numbers and choices one is another than by default (drawn_value()). Left out
+/// is what knows the future, needs a file or a calibration, and what stores a layer with another.
+std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::size_t count,
+                                       std::uint64_t seed);
+
+/// A legal value of a parameter, as typed: of a count or a real number a quarter, half, twice or four times
+/// the default; of a share half of it or the middle between it and 1; of choices and flags any. The default
+/// where there is no other. `key`: of the draw (sim/base/rng.hpp).
+std::string drawn_value(const ParamSpec& spec, std::uint64_t key);
+
+}  // namespace kvsim::analysis

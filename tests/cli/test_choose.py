@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Tests kvsim choose on the shipped model: the split, the rounds, the confirmation, and going on after a stop."""
+import csv
+import gzip
+import io
+import json
+import shutil
+
+import kvsim_command
+from kvsim_command import SOURCE, CommandTest
+
+MODEL = SOURCE / "traces" / "sample" / "model"
+SETTINGS = 40
+
+
+def table(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def answers(task):
+    with gzip.open(task / "rows.csv.gz", "rt", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class Choose(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        made = cls.kvsim("workload", "needle-multi-key", "--context", 200, "--count", 16, "--tokenizer", MODEL, "-o", "keys.jsonl")
+        assert made.returncode == 0, made.stderr
+        made = cls.kvsim(*cls.choose("choice"))
+        assert made.returncode == 0, made.stderr
+        cls.said = made.stdout
+
+    @staticmethod
+    def choose(folder, *more, cap=("--share", "20%")):
+        return ["choose", "--model", MODEL, "--workload", "keys.jsonl", *cap, "--cut", "question", "--settings", SETTINGS, "--quiet",
+                "-o", folder, *more]
+
+    def lines(self):
+        return (self.folder / "keys.jsonl").read_text().splitlines(keepends=True)
+
+    def tasks(self, kind, name="choice"):
+        found = (self.folder / name).glob(f"tasks/{kind}-*")
+        return [answers(task) for task in sorted(found, key=lambda task: int(task.name.split("-")[1]))]
+
+    def test_half_of_the_prompts_search_and_the_others_confirm(self):
+        items = [[{row["item"] for row in task} for task in self.tasks(kind)] for kind in ("search", "confirm")]
+        searched, confirmed = (set().union(*sets) for sets in items)
+        self.assertEqual(len(confirmed), 8)
+        self.assertFalse(searched & confirmed)
+        self.assertLessEqual(searched | confirmed, {json.loads(line)["id"] for line in self.lines()})
+
+    def test_rounds_halve_the_field_and_the_best_wins(self):
+        fields = [{row["params"] for row in task if not row["skipped"]} for task in self.tasks("search")]
+        for before, after in zip(fields, fields[1:]):
+            self.assertLessEqual(after, before)
+        self.assertLessEqual(len(fields[4]), (len(fields[3]) + 1) // 2)  # the first round has four prompts
+        # Of those that answered every prompt, no other kept more, or as much at less KL. The table says the same numbers.
+        kept, kl = {}, {}
+        for task in self.tasks("search"):
+            for row in task:
+                if row["kept"]:
+                    kept.setdefault(row["params"], []).append(int(row["kept"]))
+                if row["mode"] == "teacher" and not row["skipped"]:
+                    kl.setdefault(row["params"], []).append(float(row["kl"]))
+        tried = table(self.folder / "choice" / "tables" / "tried.csv")
+        winner = [row for row in tried if not row["left"]]
+        self.assertEqual(len(winner), 1)
+        finals = [name for name in fields[-1] if len(kl[name]) == len(fields)]
+        best = min(finals, key=lambda name: (-sum(kept[name]), sum(kl[name])))
+        self.assertEqual(winner[0]["params"], best)
+        self.assertAlmostEqual(float(winner[0]["kept"]), sum(kept[best]) / len(kept[best]))
+        self.assertAlmostEqual(float(winner[0]["kl"]), sum(kl[best]) / len(kl[best]))
+        self.assertIn(f"setting    {winner[0]['setting']} at ", self.said)
+
+    def test_nothing_that_is_tried_holds_more_than_the_cap(self):
+        tried = table(self.folder / "choice" / "tables" / "tried.csv")
+        self.assertEqual(len(tried), SETTINGS)
+        self.assertEqual(len({row["params"] for row in tried}), SETTINGS)
+        for task in self.tasks("search") + self.tasks("confirm"):
+            for row in task:
+                if row["skipped"] or row["policy"].startswith("full"):
+                    continue
+                dropped = next(each["why"] for each in tried if each["params"] == row["params"])
+                if dropped != "holds more than the cap":
+                    self.assertLessEqual(float(row["kept_tokens"]), float(row["budget_tokens"]) + 0.5, row["params"])
+
+    def test_evaluate_finds_what_was_confirmed(self):
+        """The other way to the same answers: one call of kvsim evaluate with the cap in bytes, prompt by prompt."""
+        for task in self.tasks("confirm")[:3]:
+            greedy = next(row for row in task if row["mode"] == "greedy")
+            rows = csv.DictReader(io.StringIO(self.ok(
+                "evaluate", "--model", MODEL, "--workload", "keys.jsonl", "--item", greedy["item"], "--cut", "question", "--policy",
+                greedy["params"], "--budget", f"{greedy['budget_tokens']}", "--format", "csv", "--quiet")))
+            for there, here in zip(rows, task):
+                for column in ("right", "kept", "kl", "held_tokens"):
+                    self.assertEqual(there[column], here[column], column)
+
+    def test_a_stopped_choice_goes_on_to_the_same_bytes(self):
+        shutil.copytree((self.folder / "choice"), (self.folder / "stopped"))
+        for task in ("search-3", "search-5", "confirm-0"):
+            shutil.rmtree((self.folder / "stopped") / "tasks" / task)
+        shutil.rmtree((self.folder / "stopped") / "tables")
+        said = self.ok(*self.choose("stopped", "--resume", "--threads", "1"))
+        self.assertEqual(said.replace("stopped", "choice"), self.said)
+        for path in sorted((self.folder / "choice").rglob("*")):
+            if path.is_file():
+                other = (self.folder / "stopped") / path.relative_to((self.folder / "choice"))
+                self.assertEqual(path.read_bytes(), other.read_bytes(), path)
+
+    def test_what_cannot_be_chosen_is_refused(self):
+        for arguments, said in (
+                (self.choose("choice"), "holds a choice"),
+                (self.choose("choice", "--resume", "--seed", "1"), "was asked for with other prompts, options"),
+                (self.choose("other", cap=()), "give the cap as bytes or as a share"),
+                (self.choose("other", cap=("--memory", "much")), "not a size: 'much'"),
+                (self.choose("other", cap=("--share", "0%")), "leaves nothing"),
+                (self.choose("."), "holds something else")):
+            self.assertIn(said, self.fails(2, *arguments))
+        few = (self.folder / "few.jsonl")
+        few.write_text("".join(self.lines()[:7]))
+        fewer = [word if word != "keys.jsonl" else "few.jsonl" for word in self.choose("other")]
+        self.assertIn("takes at least 8 prompts", self.fails(2, *fewer))
+        self.assertFalse((self.folder / "other").exists())
+
+
+if __name__ == "__main__":
+    kvsim_command.main()

@@ -1,0 +1,93 @@
+// The parts of kvsim choose that need no model: what is drawn, and who goes on.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "analysis/choice/drawn_settings.hpp"
+#include "analysis/choice/race.hpp"
+#include "policies/builtin.hpp"
+#include "sim/base/param_value.hpp"
+
+using namespace kvsim;
+using namespace kvsim::analysis;
+
+TEST_CASE(
+    "drawn settings are different, the same for a seed, and begin with every eviction by its defaults") {
+  const policy::Registry& registry = policy::builtin();
+  const std::vector<AskedPolicy> settings = draw_settings(registry, 150, 7);
+  REQUIRE(settings.size() == 150);
+  std::set<std::string> params, evictions;
+  for (const AskedPolicy& setting : settings) {
+    params.insert(setting.composition.params);
+    CHECK(setting.composition.params == policy::parse_composition(setting.text, registry).params);
+    const policy::PolicySpec& eviction = *setting.composition.eviction.spec;
+    CHECK_FALSE(eviction.is_oracle());
+    CHECK(policy::complete(eviction));
+    CHECK(eviction.keeps_all() <= setting.composition.representation.has_value());
+    if (evictions.insert(eviction.name).second && !eviction.keeps_all()) CHECK(setting.text == eviction.name);
+  }
+  CHECK(params.size() == settings.size());
+  const auto served = std::count_if(
+      registry.policies().begin(), registry.policies().end(), [](const policy::PolicySpec& spec) {
+        return spec.kind() == policy::Kind::eviction && !spec.is_oracle() && policy::complete(spec);
+      });
+  CHECK(evictions.size() == static_cast<std::size_t>(served));
+  const auto texts = [](const std::vector<AskedPolicy>& all) {
+    std::vector<std::string> out;
+    for (const AskedPolicy& each : all) out.push_back(each.text);
+    return out;
+  };
+  CHECK(texts(draw_settings(registry, 150, 7)) == texts(settings));
+  CHECK(texts(draw_settings(registry, 150, 8)) != texts(settings));
+  // Fewer are the first of more.
+  std::vector<std::string> first = texts(settings);
+  first.resize(40);
+  CHECK(texts(draw_settings(registry, 40, 7)) == first);
+}
+
+TEST_CASE("a drawn value is legal and another than the default, where there is one") {
+  const ParamSpec window = count_param("window", "32", {1, 64}, "");
+  std::set<std::string> seen;
+  for (std::uint64_t key = 0; key < 200; ++key) seen.insert(drawn_value(window, key));
+  CHECK(seen == std::set<std::string>{"8", "16", "64"});  // 128 is out of range
+  seen.clear();
+  for (std::uint64_t key = 0; key < 200; ++key)
+    seen.insert(drawn_value(share_param("recent", "0.5", ""), key));
+  CHECK(seen == std::set<std::string>{"0.25", "0.75"});
+  CHECK(drawn_value(flag_param("decode", "true", ""), 1) == "false");
+  CHECK(drawn_value(count_param("sinks", "0", {0, 8}, ""), 1) == "0");  // times nothing is nothing
+  CHECK(drawn_value(required_param("file", ""), 1) == "");
+}
+
+TEST_CASE("a race orders by what is kept, then by KL") {
+  const auto answers = [](std::initializer_list<int> kept, double kl) {
+    std::vector<Answered> out;
+    for (const int each : kept) out.push_back({each < 0 ? std::nullopt : std::optional(each == 1), kl});
+    return out;
+  };
+  // -1: the full cache is wrong.
+  const std::vector<std::vector<Answered>> settings{
+      answers({1, 1, 0, 0, -1}, 0.1), answers({1, 1, 1, 1, -1}, 0.9), answers({1, 1, 1, 1, -1}, 0.5),
+      answers({0, 0, 0, 0, -1}, 0.0)};
+  CHECK(*standing(settings[0]).kept == 0.5);
+  CHECK(best_first(settings) == std::vector<std::size_t>{2, 1, 0, 3});
+
+  SECTION("and lets go on who is not surely worse") {
+    // 2 beats 0 on two prompts of four: a resample without either has the chance (2/4)^4 = 1/16, so that the
+    // interval of 95 % begins at 0. It beats 3 on all four.
+    CHECK(survivors(settings, 4) == std::vector<std::size_t>{2, 1, 0});
+    CHECK(survivors(settings, 2) == std::vector<std::size_t>{2, 1});
+    CHECK(survivors(settings, 1) == std::vector<std::size_t>{2});
+    CHECK(survivors({}, 3).empty());
+  }
+  SECTION("by KL alone where nothing is judged") {
+    const std::vector<std::vector<Answered>> open{answers({-1, -1, -1}, 0.5), answers({-1, -1, -1}, 0.2),
+                                                  answers({-1, -1, -1}, 0.2)};
+    CHECK_FALSE(standing(open[0]).kept);
+    CHECK(survivors(open, 3) == std::vector<std::size_t>{1, 2});
+  }
+  SECTION("and one prompt makes nobody surely worse") {
+    const std::vector<std::vector<Answered>> one{answers({1}, 0.1), answers({0}, 0.2)};
+    CHECK(survivors(one, 2) == std::vector<std::size_t>{0, 1});
+  }
+}

@@ -1,0 +1,157 @@
+// kvsim choose: the setting of a cache that answers best under a cap, on prompts that the search never saw.
+#include <cmath>
+#include <memory>
+#include <ostream>
+
+#include "analysis/choice/choose.hpp"
+#include "analysis/results/numbers.hpp"
+#include "sim/base/byte_text.hpp"
+#include "sim/base/read_file.hpp"
+#include "sim/base/shell_word.hpp"
+#include "sim/base/sizes.hpp"
+#include "tools/commands/command.hpp"
+#include "tools/options/cost_request.hpp"
+#include "tools/options/mistaken_files.hpp"
+#include "tools/options/option_numbers.hpp"
+#include "tools/printing/front_end.hpp"
+#include "traces/capture/chat_prompt.hpp"
+
+namespace kvsim::tools {
+namespace {
+
+struct ChooseOptions {
+  analysis::ChoiceRequest request;
+  std::string workload, fields, memory, share, cut = "prompt", loss = "1%";
+  std::optional<std::uint64_t> max_new_tokens;
+  bool chat = false, quiet = false;
+};
+
+analysis::CacheCap cap_of(const ChooseOptions& options) {
+  if (options.memory.empty() == options.share.empty())
+    usage_error("give the cap as bytes or as a share of the full cache's", "--memory, --share");
+  if (!options.share.empty()) {
+    const double share = parse_share(options.share, "--share");
+    if (share <= 0) usage_error("leaves nothing", "--share", "Say 10% for example.");
+    return {0, share, options.share};
+  }
+  const std::optional<std::uint64_t> bytes = bytes_of(options.memory);
+  if (!bytes || *bytes == 0)
+    usage_error("not a size: '" + options.memory + "'", "--memory", "Say 512MiB, 2GiB or 500MB.");
+  return {*bytes, 0, options.memory};
+}
+
+std::string percent(double share) {
+  return analysis::rounded_text(100 * share, 0) + " %";
+}
+
+std::string answers_text(const analysis::KeptAnswers& kept) {
+  const std::string of_prompts = std::to_string(kept.prompts) + " prompts";
+  if (kept.of == 0)
+    return "none of " + of_prompts + " is judged; KL " + analysis::rounded_text(kept.kl) + " nats";
+  return std::to_string(kept.right) + " of the " + std::to_string(kept.of) +
+         " that the full cache answers of " + of_prompts + ": " +
+         percent(static_cast<double>(kept.right) / static_cast<double>(kept.of)) + " (95 % interval " +
+         analysis::rounded_text(100 * kept.share.low, 0) + " to " +
+         analysis::rounded_text(100 * kept.share.high, 0) + ")";
+}
+
+/// Whether it loses less of the full cache's answers than the margin, as far as the interval tells.
+std::string margin_text(const analysis::KeptAnswers& kept, double loss) {
+  const std::string margin = percent(loss) + " of the full cache's answers: ";
+  if (kept.share.low >= 1 - loss) return "loses less than " + margin + "shown";
+  if (kept.share.high < 1 - loss) return "loses more than " + margin + "shown";
+  return "loses less than " + margin + "open; more prompts would tell";
+}
+
+void print(const ChooseOptions& options, double loss, const analysis::Choice& choice) {
+  const std::string& setting = choice.winner.policy.text;
+  const auto bytes = [](double mean) { return bytes_text(static_cast<std::uint64_t>(std::llround(mean))); };
+  // What the cap buys of the prompt's tokens, as a budget, rounded down.
+  const std::string budget =
+      analysis::rounded_text(std::floor(1000 * choice.confirmed.budget_share.value().value_or(1)) / 10, 1) +
+      '%';
+  front_end().results() << "setting    " << setting << " at " << budget << " of the tokens\n"
+                        << "holds      " << bytes(choice.confirmed.held_bytes.value().value_or(0)) << " of "
+                        << bytes(choice.full_bytes) << " a prompt\n"
+                        << "answers    " << answers_text(choice.answers) << '\n'
+                        << "margin     " << margin_text(choice.answers, loss) << '\n'
+                        << "search     " << choice.tried << " settings: " << choice.fitting << " fit, "
+                        << choice.screened << " answered. There it kept "
+                        << (choice.found.of == 0 ? "-"
+                                                 : percent(static_cast<double>(choice.found.right) /
+                                                           static_cast<double>(choice.found.of)))
+                        << ", with the luck of the best of many\n"
+                        << "again      kvsim evaluate "
+                        << shell_words({"--model", options.request.model, "--workload", options.workload,
+                                        "--cut", options.cut, "--policy", setting, "--budget", budget})
+                        << "\nPython     kvsim.hf.Cache(model, \"" << setting << "\", \"" << budget << "\")\n"
+                        << "tables     " << options.request.folder << "/tables\n";
+}
+
+void choose(ChooseOptions& options) {
+  analysis::ChoiceRequest& request = options.request;
+  request.cap = cap_of(options);
+  request.evaluation.cuts = {trace::parse_cut(options.cut)};
+  const double loss = parse_share(options.loss, "--loss");
+  request.items = capture::parse_workload(read_file(options.workload, capture::kMaxWorkloadBytes),
+                                          options.workload, capture::parse_line_fields(options.fields));
+  analysis::Evaluation model(checkpoint_at(request.model));
+  std::vector<std::string> notes;
+  capture::apply_chat(request.items, checkpoint_at(request.model), options.chat, notes);
+  request.evaluation.max_new_tokens =
+      options.max_new_tokens.value_or(analysis::tokens_to_generate(request.items, model.tokenizer()));
+  if (!options.quiet)
+    for (const std::string& text : notes) note(text);
+  const analysis::Choice choice = followed("choose", options.quiet, [&](Progress& progress) {
+    return analysis::choose(request, model, front_end().policies(), progress);
+  });
+  print(options, loss, choice);
+}
+
+}  // namespace
+
+void add_choose_command(Command app) {
+  Command command =
+      app.add_subcommand("choose", "Find the setting of a cache that answers best under a cap", R"(Examples:
+  kvsim choose --model DIR --workload mine.jsonl --share 10% -o choice
+  kvsim choose --model DIR --workload mine.jsonl --memory 4MiB --cut question --settings 200 -o choice
+)");
+  const auto options = std::make_shared<ChooseOptions>();
+  analysis::ChoiceRequest& request = options->request;
+  command.add_required("--model", request.model, "DIR", "As of kvsim evaluate");
+  command.add_required("--workload,--prompts", options->workload, "FILE",
+                       "JSON Lines with prompts and answers; half of them search, half confirm");
+  command.add_option("--fields", options->fields, "LIST",
+                     "Other names of its fields, such as prompt=instruction,answers=gold");
+  command.add_flag("--chat", options->chat,
+                   "Put prompts into the model's chat template, as kvsim capture does");
+  command.add_option("--share", options->share, "SHARE",
+                     "The cap: so much of the bytes of the full cache of each prompt, 10%");
+  command.add_option("--memory", options->memory, "SIZE", "The cap: bytes of the cache of one prompt, 4MiB");
+  command.add_option(
+      "--cut", options->cut, "CUT",
+      "Where the prompt ends for policies: prompt (the question is known), question (it is not)");
+  command
+      .add_option(
+          "--settings", request.settings, "N",
+          "How many settings are drawn: evictions with their parameters, allocations and\nrepresentations")
+      .check(between(std::size_t{1}, std::size_t{100000}));
+  command.add_option("--loss", options->loss, "SHARE",
+                     "Margin that the answers of the winner are compared with");
+  command.add_option("--max-new-tokens", options->max_new_tokens, "N", "As of kvsim evaluate", token_count());
+  command.add_option("--elem", request.evaluation.elem, "auto|f32|bf16|f16", "Type of the cache");
+  command.add_option("--seed", request.seed, "N",
+                     "Of the settings, the split of the prompts, and random policies");
+  command.add_required("-o,--output", request.folder, "DIR", "Folder for what was found");
+  command.add_flag("--resume", request.resume, "Go on where a choice in that folder was stopped");
+  command.add_option("--threads", request.evaluation.threads, "N", "Never changes a result (default: all)",
+                     between(1U, 1024U));
+  command
+      .add_option("--memory-limit", request.evaluation.memory_limit, "SIZE", "As of kvsim evaluate",
+                  byte_count())
+      .default_str("");
+  command.add_flag("--quiet", options->quiet, "No progress on standard error");
+  command.callback([options] { choose(*options); });
+}
+
+}  // namespace kvsim::tools
