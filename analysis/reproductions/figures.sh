@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Asks on the shipped model what figures of papers ask (README.md beside this file). Run it in an empty folder with kvsim on the PATH.
+# Asks on the shipped model what figures of papers ask (findings.toml beside this file). Run it in an empty folder with kvsim on the PATH.
 # Arguments: names of figures, such as xkv_importance. Each leaves a study in a folder of its name and draws what the page shows.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -2,25 +2,12 @@
 that no number stays unchecked.
 
 Findings begin at "**Here**"; the text above it reports the paper. Code, links and figures, names of layers, the heads
-of tables and their first column are not findings.
+of tables and their first column are not findings, nor are headings.
 """
-import csv
 import re
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
-NO_FINDING = re.compile(r"```.*?```|`[^`\n]*`|!?\[[^\]]*\]\([^)]*\)|[Ll]ayers?\s\d(?:\sand\s\d)?", re.DOTALL)
-
-
-def tables_of(path):
-    """The tables of a CSV file as Markdown: one, or one for each value of its first column where that is `table`."""
-    with open(path, newline="") as file:
-        head, *rows = csv.reader(file)
-    several = head[0] == "table"
-    tables = {}
-    for row in rows:
-        tables.setdefault(row[0] if several else "", []).append(row[several:])
-    line = lambda cells: f"|{'|'.join(cells)}|\n"
-    return "".join("\n" + line(head[several:]) + line("-" for _ in head[several:]) + "".join(map(line, table)) for table in tables.values())
+NO_FINDING = re.compile(r"```.*?```|`[^`\n]*`|!?\[[^\]]*\]\([^)]*\)|[Ll]ayers?\s\d(?:\sand\s\d)?|(?m:^#### [^\n]*)", re.DOTALL)
 
 
 class Number:

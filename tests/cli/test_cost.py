@@ -5,7 +5,6 @@ import io
 import itertools
 import json
 import math
-import re
 
 import kvsim_command
 from kvsim_command import SOURCE, CommandTest
@@ -663,8 +662,10 @@ class Lists(CostTest):
                        for model in ("mine.json", "llama-3-8b"))
         self.assertEqual(mine["model"], "mine.json")
         self.assertEqual({**mine, "model": ""}, {**named, "model": ""})
-        document = (SOURCE / "sim" / "cost" / "README.md").read_text()
-        (self.folder / "machine.json").write_text(re.search(r"```json\n(.*?)```", document, re.DOTALL)[1])
+        (self.folder / "machine.json").write_text(json.dumps(
+            {"kvsim_source": "its datasheet; compute fitted to my timings, memory assumed", "matrix_tflops": 200, "vector_tflops": 25,
+             "memory_gib": 48, "bandwidth_gb_s": 1200, "reserved_gib": 1.3,
+             "kvsim_fitted": {"my timings of matrix products": ["compute"]}, "ceilings": {"compute": 0.7, "memory": 0.8}}))
         row = self.cost("--model", "mine.json", "--machine", "machine.json", "--prompt-tokens", "1K")[0]
         self.assertEqual((row["machine"], row["reserved_bytes"]), ("machine", int(1.3 * GiB)))
 

@@ -13,19 +13,17 @@ import sys
 
 import kvsim_command
 from kvsim_command import KVSIM, SOURCE, CommandTest
-from quoted_page import QuotedPage, tables_of
+from quoted_page import QuotedPage
 
 FOLDER = SOURCE / "analysis" / "reproductions"
 sys.path.insert(0, str(FOLDER))
+from findings import FIGURES, FINDINGS, of_figure, page  # noqa: E402
 from induction_heads import scores, text  # noqa: E402
 from least_bytes import cells, interval  # noqa: E402
 from order_agreement import agreement, tau_b  # noqa: E402
 from turns_accuracy import by_turn, conversations, first_less_later  # noqa: E402
 LAYERS = "0", "1", "2", "3"
-PAGE = (FOLDER / "README.md").read_text()
 SCRIPT = (FOLDER / "figures.sh").read_text()
-FOLDS = dict(re.findall(r'<details id="(\w+)">(.*?)</details>', PAGE, re.DOTALL))
-TABLES = {name: [FOLDER / file for file in re.findall(r"\((\w+\.csv)\)", fold)] for name, fold in FOLDS.items()}
 MEAN = statistics.fmean
 
 
@@ -88,8 +86,8 @@ class PageTest(CommandTest):
         return list(csv.DictReader(io.StringIO(self.ok(*arguments, "--format", "csv", "--quiet"), newline="")))
 
     def page(self, name):
-        """The fold of a figure and the tables of its CSV files."""
-        page = QuotedPage(FOLDS[name] + "".join(tables_of(path) for path in TABLES[name]))
+        """What the page says of a figure, the tables of its CSV files included."""
+        page = QuotedPage(of_figure(FIGURES[name]))
         self.addCleanup(lambda: self.assertEqual(page.unread(), [], f"{name}: numbers that no test checks"))
         return page
 
@@ -117,14 +115,17 @@ class PageTest(CommandTest):
 
 
 class Pages(PageTest):
-    def test_every_study_has_its_fold(self):
+    def test_every_study_and_every_file_has_its_finding(self):
         answered = {"scbench_turns"}
-        self.assertEqual({path.stem for path in FOLDER.glob("*.json")}, FOLDS.keys() - answered)
-        self.assertEqual(set(FOLDER.glob("*.csv")), {path for paths in TABLES.values() for path in paths})
-        for name, fold in FOLDS.items():
+        self.assertEqual({path.stem for path in FOLDER.glob("*.json")}, FIGURES.keys() - answered)
+        self.assertEqual({path.name for path in FOLDER.glob("*.csv")}, {file for figure in FIGURES.values() for file in figure["tables"]})
+        self.assertEqual({path.name for path in FOLDER.glob("*.svg")},
+                         {file for figure in FIGURES.values() for file, _ in figure.get("pictures", [])})
+        for name, figure in FIGURES.items():
             self.assertIn(f"\n{name}() {{\n" + ("" if name in answered else f"  study {name}\n"), SCRIPT)
-            paper = re.search(r"<summary>(\w+)", fold)[1]
-            self.assertTrue(paper == "Ours" or f"{paper} (" in PAGE.split("\nPapers: ")[1].split("\n\n")[0], paper)
+            paper = re.match(r"\w+", figure["title"])[0]
+            self.assertTrue(paper == "Ours" or paper in FINDINGS["papers"], paper)
+            self.assertIn(of_figure(figure), page())
 
     def test_xkv_importance(self):
         page, (tables, traces) = self.page("xkv_importance"), self.study("xkv_importance")

@@ -46,9 +46,9 @@ class Workload(CommandTest):
         listed = re.findall(r"(?m)^  ([a-z-]+) {2,}\w", text[text.index("Kinds:"):])
         self.assertEqual(listed, KINDS)
 
-    def test_the_readme_names_every_kind_and_key(self):
-        for name in KINDS + KEYS:
-            self.assertRegex(README, rf"(?m)^\| (`[\w-]+`, )*`{name}`")
+    def test_the_readme_names_every_key(self):
+        for name in KEYS:
+            self.assertIn(f"`{name}`", README.split("\n## A line\n")[1])
 
     def test_lines_are_as_documented(self):
         for kind in KINDS:

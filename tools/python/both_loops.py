@@ -6,8 +6,8 @@ trusted for what a running model answers (analysis/TRUST.md), and which policy a
 
 Rows of both loops stay in the folder of the runs, a line of JSON per prompt and run; what is there is not run again, so a run
 that was stopped goes on, and so does one with more policies. --redo A,B runs policies anew whose rule has changed. The pages
-have their tables from the rows alone, between comments that name this script, and examples/both_loops.csv there the right answers of every
-policy; every number behind them is in CSV files beside the rows.
+have their tables from the rows alone, between comments that name this script; examples/both_loops_claims.csv there has the claims, and
+both_loops.csv the right answers of every policy. Every number behind them is in CSV files beside the rows.
 """
 import argparse
 import csv
@@ -247,20 +247,20 @@ def rises(model):
 
 # What is claimed, and the judge.
 CLAIMS = [
-    ("**Peak loss** orders policies as answers do, question known", ordered("prompt", "peak_loss")),
+    ("Peak loss orders policies as answers do, question known", ordered("prompt", "peak_loss")),
     ("Evidence loss does, question known", ordered("prompt", "evidence_loss")),
     ("Attention loss does, question known", ordered("prompt", "attention_loss")),
     ("Output error does, question known", ordered("prompt", "output_error")),
-    ("**Peak loss** does at 25 and 50 %, question not known", ordered("question", "peak_loss", BUDGETS[1:])),
+    ("Peak loss does at 25 and 50 %, question not known", ordered("question", "peak_loss", BUDGETS[1:])),
     ("Peak loss does at 10 %, question not known", ordered("question", "peak_loss", BUDGETS[:1])),
     ("Evidence loss does at 50 %, question not known", ordered("question", "evidence_loss", BUDGETS[2:])),
-    ("Attention loss does **not**, question not known", unordered("question", "attention_loss")),
+    ("Attention loss does not, question not known", unordered("question", "attention_loss")),
     ("Output error does not, question not known", unordered("question", "output_error")),
     ("R does not, question known", unordered("prompt", "r")),
     ("R does not, question not known", unordered("question", "r")),
     ("Where R rises with the budget, answers do not fall (95 % of steps)", rises),
 ]
-VERDICT = {True: "yes", False: "**no**", None: "open"}
+VERDICT = {True: "yes", False: "no", None: "open"}
 
 
 class Blocks:
@@ -280,22 +280,23 @@ class Blocks:
                                 f"({', '.join(f'{each:.1f}' for each in minutes)}).", "- "))
         return "\n".join(told) + "\n"
 
-    def claims(self):
+    def write_claims(self, path):
+        """Every claim, judged on each model, and where peak loss orders policies in single kinds."""
+        path.parent.mkdir(exist_ok=True)
         both = len(self.judged) > 1
-        rows = []
-        for text, judge in CLAIMS:
-            verdicts = [judge(model) for model in self.judged]
-            told = [f"{VERDICT[verdict]}: {why}" for verdict, why in verdicts]
-            rows.append([text, *told, *(["yes" if verdicts[0][0] is verdicts[1][0] else "**no**"] if both else [])])
-        heads = ["claim", *(judged.model.title for judged in self.judged), *(["both agree?"] if both else [])]
-        return table(heads, rows) + "\n" + "\n".join(map(self.places, self.judged)) + "\n"
+        with open(path, "w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["claim", *(judged.model.title for judged in self.judged), *(["both agree?"] if both else [])])
+            for text, judge in CLAIMS:
+                verdicts = [judge(model) for model in self.judged]
+                told = [f"{VERDICT[verdict]}: {why}" for verdict, why in verdicts]
+                writer.writerow([text, *told, *(["yes" if verdicts[0][0] is verdicts[1][0] else "no"] if both else [])])
+            writer.writerow(["Peak loss, single kinds: the interval lies above .5", *map(self.places, self.judged), *([""] if both else [])])
 
     @staticmethod
     def places(judged):
-        """Where peak loss orders policies in single kinds."""
         lows = [judged.tau(cut, budget, "peak_loss", kind)[1] for cut in CUTS for budget in BUDGETS for kind in judged.model.kinds]
-        return wrapped(f"**Peak loss, {judged.model.title}**: in single kinds its interval lies above .5 at "
-                       f"{sum(low > 0.5 for low in lows)} of {len(lows)} places.", "- ")
+        return f"{sum(low > 0.5 for low in lows)} of {len(lows)} places"
 
     def write_answers(self, path):
         """Right answers of the first model."""
@@ -376,8 +377,9 @@ def main():
             judged.append(runs)
     if not asked.policies:
         blocks = Blocks([Judged(runs) for runs in judged])
-        paste(asked.pages / "TRUST.md", {"models": blocks.models(), "claims": blocks.claims()})
+        paste(asked.pages / "TRUST.md", {"models": blocks.models()})
         paste(asked.pages / "CHOOSING_A_POLICY.md", {"the best of each case": blocks.best()})
+        blocks.write_claims(asked.pages / "examples" / "both_loops_claims.csv")
         blocks.write_answers(asked.pages / "examples" / "both_loops.csv")
         blocks.tables(asked.runs)
 

