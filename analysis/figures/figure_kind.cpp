@@ -11,9 +11,9 @@
 namespace kvsim::analysis {
 
 // Figures by subject, each list in the file of its name.
-std::vector<FigureKind> answer_figures(), drift_figures(), quality_figures(), comparison_figures(),
-    byte_figures(), agreement_figures(), part_figures(), layer_figures(), key_figures(), cost_bars(),
-    cost_curves(), request_figures();
+std::vector<FigureKind> answer_figures(), least_figures(), drift_figures(), quality_figures(),
+    comparison_figures(), byte_figures(), agreement_figures(), part_figures(), layer_figures(), key_figures(),
+    cost_bars(), cost_curves(), request_figures();
 
 namespace {
 
@@ -105,9 +105,9 @@ bool FigureChoice::wants(const std::string& policy) const {
 const std::vector<FigureKind>& figure_kinds() {
   static const std::vector<FigureKind> kAll = [] {
     std::vector<FigureKind> all;
-    for (const auto list :
-         {answer_figures, drift_figures, quality_figures, comparison_figures, byte_figures, agreement_figures,
-          part_figures, layer_figures, key_figures, cost_bars, cost_curves, request_figures})
+    for (const auto list : {answer_figures, least_figures, drift_figures, quality_figures, comparison_figures,
+                            byte_figures, agreement_figures, part_figures, layer_figures, key_figures,
+                            cost_bars, cost_curves, request_figures})
       for (FigureKind& kind : list()) all.push_back(std::move(kind));
     return all;
   }();

@@ -63,7 +63,7 @@ least_bytes() {  # 4 minutes
     ask "least-$kind.csv" "$kind.jsonl" --budget 5%,10%,15%,20%,25%,38%,50%,75% --cut prompt --policy xkv \
       --policy 'snapkv(window=8,pool=avg:7,unit=layer)' --policy tova
   done
-  python3 "$here/least_bytes.py" least-*.csv
+  for kind in eight pass one; do kvsim plot least-bytes "least-$kind.csv" --format csv; done
 }
 
 later_questions() {  # 4 minutes

@@ -12,14 +12,13 @@ import subprocess
 import sys
 
 import kvsim_command
-from kvsim_command import KVSIM, SOURCE, CommandTest
+from kvsim_command import KVSIM, SOURCE, CommandTest, columns_of
 from quoted_page import QuotedPage
 
 FOLDER = SOURCE / "analysis" / "reproductions"
 sys.path.insert(0, str(FOLDER))
 from findings import FIGURES, FINDINGS, of_figure, page  # noqa: E402
 from induction_heads import scores, text  # noqa: E402
-from least_bytes import cells, interval  # noqa: E402
 from order_agreement import agreement, tau_b  # noqa: E402
 from turns_accuracy import by_turn, conversations, first_less_later  # noqa: E402
 LAYERS = "0", "1", "2", "3"
@@ -457,23 +456,21 @@ class Pages(PageTest):
         self.says(page, "answers all # questions with a tenth", sum(right["kept", "prompt", "keydiff(window=4)", "10%"]))
 
     def test_least_bytes(self):
-        def row(policy, budget, item, right, held):
-            return {"item": item, "workload": "needle", "policy": policy, "params": policy, "budget_number": budget, "cut": "prompt",
-                    "mode": "greedy", "skipped": "", "right": right, "right_full": 1, "held_bytes": held}
-
-        # Of ten prompts nine are answered with 0.2 of the bytes, eight with 0.4 and all with 0.6 and 0.8.
-        answered = {"0.2": 9, "0.4": 8, "0.6": 10, "0.8": 10}
-        rows = [row("full", "1", str(item), 1, 1000) for item in range(10)]
-        rows += [row("p", budget, str(item), int(item < right), 1000 * float(budget))
-                 for budget, right in answered.items() for item in range(10)]
-        by_budget = cells(rows)["needle", "prompt"]["p"]
-        # 0.2 holds for itself, but 0.4 does not: the least from which on all hold.
-        self.assertEqual([round(interval(by_budget, margin)[0], 9) for margin in (0, 0.1, 0.2)], [0.6, 0.6, 0.2])
-        # A resample holds with 0.4 where it draws prompts 8 and 9 not at all, and never needs more than 0.6.
-        share, low, high, count = interval(by_budget, 0)
-        self.assertEqual((round(low, 9), round(high, 9), count), (0.2, 0.6, 10))
+        """By hand: of ten prompts nine are answered with 0.2 of the bytes, eight with 0.4 and all with 0.6 and 0.8."""
+        answered = {"full": {100: 10}, "p": {20: 9, 40: 8, 60: 10, 80: 10}, "never": {50: 0}}
+        rows = [{**dict.fromkeys(columns_of("evaluate"), ""), "item": item, "workload": "needle", "policy": policy, "params": f"{policy}()+uniform()",
+                 "budget": f"{budget}%", "budget_kind": "share", "budget_number": budget / 100, "cut": "prompt", "turn": 0, "seed": 0,
+                 "mode": "greedy", "right": int(item < right), "right_full": 1, "held_bytes": 10 * budget}
+                for policy, budgets in answered.items() for budget, right in budgets.items() for item in range(10)]
+        with open(self.folder / "answered.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, columns_of("evaluate"))
+            writer.writeheader()
+            writer.writerows(rows)
+        drawn = {row["policy"]: [round(float(row[key]), 9) for key in ("least_share", "low", "high")]
+                 for row in csv.DictReader(io.StringIO(self.ok("plot", "least-bytes", "answered.csv", "--format", "csv")))}
+        # 0.2 loses one prompt in ten. A resample holds with it where it draws prompts 8 and 9 not at all, and never needs more than 0.6.
         # Where no budget holds it is the full cache.
-        self.assertEqual(interval({0.5: {str(item): (0, 1, 0.5) for item in range(10)}}, 0.5)[:3], (1, 1, 1))
+        self.assertEqual(drawn, {"p": [0.6, 0.2, 0.6], "never": [1, 1, 1]})
 
     def test_induction_heads(self):
         """The shipped model's heads that look behind an earlier occurrence sit in its last layer, as its card says."""
