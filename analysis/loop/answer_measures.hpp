@@ -26,6 +26,9 @@ struct Answer {
   const sim::StreamOutcome& reference() const { return outcome.references[cell.first_reference + mode]; }
 };
 
+/// The field of an answer's row in a column of answer_columns(), by its number.
+Value answer_field(const Answer& answer, std::size_t column);
+
 using Number = std::optional<double>;
 
 // Teacher mode, over the tokens that are fed.

@@ -220,6 +220,10 @@ const std::vector<ColumnInfo>& answer_columns() {
   return all;
 }
 
+Value answer_field(const Answer& answer, std::size_t column) {
+  return columns()[column].get(answer);
+}
+
 std::vector<std::vector<Value>> answer_rows(const AnswerItem& item, const sim::LoopRequest& request,
                                             const sim::LoopOutcome& outcome) {
   std::vector<std::vector<Value>> rows;

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "analysis/loop/answer_rows.hpp"
+#include "analysis/loop/draft_rows.hpp"
 #include "analysis/loop/replayed_losses.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
@@ -61,6 +62,15 @@ const std::vector<Averaged> kSometimes = {
     {{"read_bytes", "bytes per step", "what a step reads, index included, mean over items"}},
     {{"chunk_peak_tokens", "tokens per lane",
       "the most positions that a lane held at once while the prompt came in chunks, mean over items"}},
+};
+
+const std::vector<Averaged> kOfDrafts = {
+    {{"tokens_per_round", "tokens", "that come of a verification, mean over rounds and items"}, true},
+    {{"accepted", "tokens", "drafted tokens that a round accepts, mean over rounds and items"}},
+    {{"overlap", "share", "sum of min(p, q), mean over tested tokens and items"}, true},
+    {{"accepted_share", "share", "of the tested tokens, those that are accepted, mean over items"}},
+    {{"draft_bytes", "bytes per step", "what a drafting step reads, index included, mean over items"}},
+    {{"draft_share", "share", "of what the full cache would read, mean over items"}},
 };
 
 /// What is averaged of these rows: what is read, where a selection reads a part, and losses, where they stand
@@ -154,7 +164,7 @@ struct Groups {
   std::map<std::string, Items> items{};              // by workload
   std::vector<std::vector<std::string>> items_at{};  // by place, in order of appearance: answered by any
 
-  explicit Groups(const Records& rows) : averaged(analysis::averaged(rows)) {
+  Groups(const Records& rows, std::vector<Averaged> of) : averaged(std::move(of)) {
     std::map<std::vector<Value>, std::size_t> places;
     std::map<std::pair<std::size_t, std::vector<Value>>, std::size_t> known;
     const std::size_t skipped = rows.column("skipped"), workload = rows.column("workload");
@@ -213,13 +223,9 @@ struct Groups {
   }
 };
 
-}  // namespace
-
-Records answer_summary(const Records& rows, double least_full) {
+Records summary_of(Groups& all) {
   Records out;
-  Groups all(rows);
   out.columns = summary_columns(all.averaged);
-  all.rank(full_answers(rows), least_full);
   for (const Group& group : all.groups) {
     std::vector<Value>& row = out.rows.emplace_back(group.place_key);
     row.insert(row.end(), group.policy_key.begin(), group.policy_key.end());
@@ -235,6 +241,19 @@ Records answer_summary(const Records& rows, double least_full) {
     }
   }
   return out;
+}
+
+}  // namespace
+
+Records answer_summary(const Records& rows, double least_full) {
+  Groups all(rows, averaged(rows));
+  all.rank(full_answers(rows), least_full);
+  return summary_of(all);
+}
+
+Records draft_summary(const Records& rows) {
+  Groups all(rows, kOfDrafts);
+  return summary_of(all);
 }
 
 std::vector<std::string> unranked_notes(const Records& rows, double least_full) {

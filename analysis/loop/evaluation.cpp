@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/loop/context_turns.hpp"
+#include "analysis/loop/draft_rows.hpp"
 #include "analysis/loop/recorded_items.hpp"
 #include "analysis/results/utf8.hpp"
 #include "sim/base/byte_text.hpp"
@@ -51,7 +52,8 @@ std::vector<capture::WorkloadItem> Evaluation::recorded(const trace::Sequence& s
 }
 
 RowMaker row_maker(AnswerScope scope) {
-  return scope == AnswerScope::token ? token_rows : scope == AnswerScope::layer ? layer_rows : answer_rows;
+  constexpr RowMaker kMakers[] = {answer_rows, token_rows, layer_rows, draft_rows, drafted_token_rows};
+  return kMakers[static_cast<std::size_t>(scope)];
 }
 
 std::function<bool(const std::string&)> right_answer(const capture::WorkloadItem& item) {
@@ -109,9 +111,9 @@ std::string cut_short_note(std::span<const capture::WorkloadItem> items, const m
 }
 
 std::vector<ColumnInfo> columns_of(const EvaluationOptions& options) {
-  std::vector<ColumnInfo> columns = options.scope == AnswerScope::token   ? token_columns()
-                                    : options.scope == AnswerScope::layer ? layer_columns()
-                                                                          : answer_columns();
+  constexpr const std::vector<ColumnInfo>& (*kColumns[])() = {answer_columns, token_columns, layer_columns,
+                                                              draft_columns, drafted_token_columns};
+  std::vector<ColumnInfo> columns = kColumns[static_cast<std::size_t>(options.scope)]();
   if (options.losses) columns.insert(columns.end(), loss_columns().begin(), loss_columns().end());
   return columns;
 }
@@ -151,7 +153,8 @@ std::uint64_t most_new_tokens(const sim::LoopRequest& request, std::uint64_t pro
     before += turn.question.size() + std::max<std::uint64_t>(request.max_new_tokens, turn.answer.size());
     most = std::max(most, before);
   }
-  return most - prompt;
+  // The last drafts may reach beyond an answer.
+  return most - prompt + (request.modes.front() == sim::LoopMode::draft ? request.gamma : 0);
 }
 
 bool projects_outputs(const sim::Cell& cell) {
@@ -194,6 +197,8 @@ class ContextRun {
     request_.profile_dense = options.profile_dense;
     request_.force_answer = options.force_answer;
     request_.max_new_tokens = options.max_new_tokens;
+    request_.gamma = options.gamma;
+    request_.temperature = options.temperature;
     request_.turns = options.protocol == sim::TurnProtocol::requests
                          ? separate_turns(items, prompt.ids, context_tokens(prompt), *prompt.tokenizer)
                          : following_turns(items, prompt.ids, *prompt.tokenizer);

@@ -21,7 +21,7 @@
 namespace kvsim::analysis {
 
 /// What a row is of.
-enum class AnswerScope { answer, token, layer };
+enum class AnswerScope { answer, token, layer, draft, drafted_token };
 
 struct EvaluationOptions {
   std::vector<sim::Cell> cells;
@@ -32,6 +32,8 @@ struct EvaluationOptions {
   std::uint64_t prefill_tokens = 0;  ///< as LoopRequest::prefill_tokens
   bool profile_dense = false;        ///< as LoopRequest::profile_dense
   std::uint64_t max_new_tokens = 8;
+  std::uint64_t gamma = 4;    ///< as LoopRequest::gamma
+  double temperature = 0;     ///< as LoopRequest::temperature
   bool force_answer = true;   ///< teacher mode is fed the first expected answer where there is one
   std::string elem = "auto";  ///< of the cache, as capture takes it
   std::uint64_t prefill_chunk = 512;
@@ -49,7 +51,8 @@ struct EvaluationOptions {
 /// The modes that `both`, `teacher` or `greedy` means. Throws Error(usage) at `where` for another word.
 std::vector<sim::LoopMode> parse_loop_modes(const std::string& mode, const std::string& where);
 
-/// What makes the rows of one item at one cut: answer_rows(), token_rows() or layer_rows().
+/// What makes the rows of one item at one cut: answer_rows(), token_rows(), layer_rows(), draft_rows() or
+/// drafted_token_rows().
 using RowMaker = std::vector<std::vector<Value>> (*)(const AnswerItem&, const sim::LoopRequest&,
                                                      const sim::LoopOutcome&);
 RowMaker row_maker(AnswerScope scope);

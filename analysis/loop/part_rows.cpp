@@ -1,10 +1,9 @@
 #include "analysis/loop/part_rows.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <string_view>
 
-#include "analysis/loop/part_rows.hpp"
+#include "analysis/loop/rows_of_parts.hpp"
 #include "analysis/statistics/drift_metrics.hpp"
 
 namespace kvsim::analysis {
@@ -24,7 +23,8 @@ std::size_t answer_column(std::string_view key) {
       all.begin());
 }
 
-/// The columns of such rows, `mine` in their middle.
+}  // namespace
+
 std::vector<ColumnInfo> columns_of_parts(const std::vector<ColumnInfo>& mine) {
   std::vector<ColumnInfo> out;
   for (const std::string_view key : kKeys) out.push_back(answer_columns()[answer_column(key)]);
@@ -33,30 +33,26 @@ std::vector<ColumnInfo> columns_of_parts(const std::vector<ColumnInfo>& mine) {
   return out;
 }
 
-/// The fields of one answer in the columns `mine`, a row per part.
-using PartsOf = std::function<std::vector<std::vector<Value>>(const sim::StreamOutcome& stream)>;
-
-/// Rows of one item, by cell in the order of the request, mode and part. A skipped cell has one row per mode
-/// with the reason; `mine`: how many columns are the parts' own.
 std::vector<std::vector<Value>> rows_of_parts(const AnswerItem& item, const sim::LoopRequest& request,
                                               const sim::LoopOutcome& outcome, std::size_t mine,
                                               const PartsOf& parts_of) {
-  const std::vector<std::vector<Value>> answers = answer_rows(item, request, outcome);
-  const std::size_t skipped = answer_column("skipped");
   std::vector<std::vector<Value>> rows;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    const sim::LoopCell& cell = outcome.cells[i / request.modes.size()];
-    std::vector<std::vector<Value>> parts{std::vector<Value>(mine)};
-    if (cell.skipped.empty()) parts = parts_of(cell.modes[i % request.modes.size()]);
-    for (const std::vector<Value>& part : parts) {
-      std::vector<Value>& row = rows.emplace_back();
-      for (const std::string_view key : kKeys) row.push_back(answers[i][answer_column(key)]);
-      row.insert(row.end(), part.begin(), part.end());
-      row.push_back(answers[i][skipped]);
+  for (std::size_t cell = 0; cell < request.cells.size(); ++cell)
+    for (std::size_t mode = 0; mode < request.modes.size(); ++mode) {
+      const Answer answer{item, request, outcome, request.cells[cell], outcome.cells[cell], mode};
+      std::vector<std::vector<Value>> parts{std::vector<Value>(mine)};
+      if (answer.stream() != nullptr) parts = parts_of(answer);
+      for (const std::vector<Value>& part : parts) {
+        std::vector<Value>& row = rows.emplace_back();
+        for (const std::string_view key : kKeys) row.push_back(answer_field(answer, answer_column(key)));
+        row.insert(row.end(), part.begin(), part.end());
+        row.push_back(answer_field(answer, answer_column("skipped")));
+      }
     }
-  }
   return rows;
 }
+
+namespace {
 
 std::vector<ColumnInfo> own_layer_columns() {
   std::vector<ColumnInfo> out{{"layer", "index", "layer of the model, from 0"}};
@@ -73,9 +69,9 @@ const std::vector<ColumnInfo>& layer_columns() {
 
 std::vector<std::vector<Value>> layer_rows(const AnswerItem& item, const sim::LoopRequest& request,
                                            const sim::LoopOutcome& outcome) {
-  const auto layers = [](const sim::StreamOutcome& stream) {
+  const auto layers = [](const Answer& answer) {
     std::vector<std::vector<Value>> rows;
-    for (const sim::LayerDrift& drift : stream.drift)
+    for (const sim::LayerDrift& drift : answer.stream()->drift)
       rows.push_back({std::uint64_t{rows.size()}, drift.residual_l2, drift.residual_cosine, drift.query_l2});
     return rows;
   };
@@ -117,7 +113,8 @@ const std::vector<ColumnInfo>& token_columns() {
 
 std::vector<std::vector<Value>> token_rows(const AnswerItem& item, const sim::LoopRequest& request,
                                            const sim::LoopOutcome& outcome) {
-  const auto tokens = [&](const sim::StreamOutcome& stream) {
+  const auto tokens = [&](const Answer& answer) {
+    const sim::StreamOutcome& stream = *answer.stream();
     std::vector<std::vector<Value>> rows;
     for (std::size_t k = 0; k < stream.tokens.size(); ++k) {
       std::vector<Value>& row = rows.emplace_back();

@@ -21,6 +21,7 @@ class StoredCache {
   }
 
   const policy::CacheRows& rows() const { return rows_; }
+  bool observes() const { return observes_; }
   policy::Ledger ledger() const { return codec_->ledger(rows_); }
   std::optional<std::uint64_t> sent_bits() const { return codec_->sent_bits(); }
 

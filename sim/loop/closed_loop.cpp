@@ -15,7 +15,7 @@ std::size_t most_fed(const trace::Sequence& sequence, std::span<const std::int32
   std::size_t most = 0;
   for (const LoopMode mode : request.modes)
     for (const Script& script : scripts_of(request, mode, fed_at_first(sequence, tokens)))
-      most = std::max(most, most_tokens(request, mode, script));
+      most = std::max(most, most_tokens(request, mode, script) + drafted_beyond(request));
   return most;
 }
 
@@ -63,6 +63,10 @@ std::vector<LoopOutcome> LoopRun::run() {
   begin_caches();
   if (std::any_of(streams_.begin(), streams_.end(), processes_prompt)) process_prompts();
   end_prompt();
+  if (drafts()) {
+    for (bool going = verify(); going; going = verify()) draft();
+    return outcomes();
+  }
   if (!asks_again()) note_stored();
   for (std::size_t position = first_fed_; step(position); ++position) progress_.advance(step_work());
   return outcomes();
@@ -82,7 +86,8 @@ std::uint64_t LoopRun::own_prompt_work() const {
 }
 
 const char* loop_mode_name(LoopMode mode) {
-  return mode == LoopMode::teacher ? "teacher" : "greedy";
+  constexpr const char* kNames[] = {"teacher", "greedy", "draft"};
+  return kNames[static_cast<std::size_t>(mode)];
 }
 
 const char* turn_protocol_name(TurnProtocol protocol) {
@@ -104,6 +109,8 @@ std::vector<LoopOutcome> closed_loop(const trace::Sequence& sequence, std::span<
                                      const model::ModelConfig& config, const model::Weights& weights,
                                      const LoopRequest& request, Progress& progress) {
   if (request.modes.empty()) bug("a closed loop without a mode");
+  if (request.modes.size() > 1 && std::ranges::count(request.modes, LoopMode::draft) > 0)
+    bug("a closed loop that drafts has no other mode");
   if (tokens.size() != sequence.length() || sequence.recorded_prompt_length() != sequence.length())
     bug("the closed loop takes a prompt that nothing follows");
   for (std::size_t turn = 0; turn < request.turns.size(); ++turn)
@@ -137,10 +144,13 @@ std::uint64_t estimate_loop_bytes(const trace::Sequence& sequence, const model::
     ++stored;
     pairs = pairs || stores_pairs(sequence.model(), *representation, 1);
   }
-  const std::uint64_t streams = (dense > 0 ? dense + 1 : 0) + (own > 0 ? own + 1 : 0);
+  const bool drafts = request.modes.front() == LoopMode::draft;
+  // Each cell that drafts has a full cache of its own, whose queries are kept, and logits of every draft.
+  const std::uint64_t streams = drafts ? 2 * dense : (dense > 0 ? dense + 1 : 0) + (own > 0 ? own + 1 : 0);
+  const std::uint64_t logits = config.vocab_size * (drafts ? 3 * (request.gamma + 1) : 1);
   // Streams that process the prompt themselves keep all of its keys and values; where it comes in chunks also
   // its queries, and what the policies rank.
-  return (scripts * (streams * (fed * token + config.vocab_size + 8ULL * config.hidden_size) +
+  return (scripts * (streams * (fed * (token + (drafts ? queries : 0)) + logits + 8ULL * config.hidden_size) +
                      stored * (prompt + fed) * token + (own > 0 ? own + 1 : 0) * prompt * token +
                      chunked * prompt * (queries + token)) +
           (pairs ? 3 : 1) * sequence.length() * token) *

@@ -26,6 +26,7 @@ namespace kvsim::sim {
 enum class LoopMode {
   teacher,  ///< the reference's tokens: the given answer, or what the full cache generates
   greedy,   ///< what the cell itself finds most probable
+  draft,    ///< the cell drafts, and the full cache verifies; the only mode of its request
 };
 const char* loop_mode_name(LoopMode mode);
 
@@ -71,6 +72,8 @@ struct LoopRequest {
   /// Lets allocations measure the prompt in a pass of its own where the cells process it themselves.
   bool profile_dense = false;
   std::uint64_t max_new_tokens = 8;  ///< per turn
+  std::uint64_t gamma = 4;           ///< tokens that are drafted for each verification
+  double temperature = 0;            ///< of drafts and verification; 0: greedy
   std::vector<std::int32_t> eos;     ///< an answer ends after one of these
   Elem elem = Elem::f32;             ///< of the cache, as the prompt was run with
   std::uint64_t seed = 0;
@@ -88,13 +91,34 @@ struct StepReads {
   std::uint64_t index_bits_read = 0, index_bits = 0;  ///< read to choose, and taken by the index
 };
 
+/// A drafted token that was put to the test.
+struct DraftedToken {
+  std::int32_t token = 0;
+  /// Sum of min(p, q) over the vocabulary, p of the full cache and q of the draft, at the temperature; at 1
+  /// where decoding is greedy.
+  double overlap = 0;
+  bool accepted = false;
+};
+
+/// What one verification has made of the drafted tokens.
+struct DraftRound {
+  /// Up to the first that was rejected or ended the answer.
+  std::vector<DraftedToken> tested{};
+  /// That follow from it: the accepted ones, and one of the full cache's unless the answer has ended. The
+  /// last round may have more than the answer takes.
+  std::uint64_t tokens = 0;
+};
+
 /// One turn of one cell in one mode, or of the reference.
 struct StreamOutcome {
   std::vector<std::int32_t> tokens{};     ///< the answer: fed in teacher mode, generated in greedy mode
   std::vector<TokenMeasures> measures{};  ///< per token; teacher mode, and not of the reference
   std::vector<double> margins{};          ///< per token; of the reference alone
   std::vector<LayerDrift> drift{};        ///< per layer; teacher mode, and not of the reference
-  std::vector<std::uint64_t> resident{};  ///< per fed token: positions held in all lanes together
+  std::vector<DraftRound> rounds{};       ///< draft mode, and not of the reference
+  /// Per fed token, in draft mode per token that drafting has fed: positions held in all lanes together.
+  std::vector<std::uint64_t> resident{};
+  std::vector<std::uint64_t> full_resident{};  ///< draft mode: what the full cache would hold in its place
   /// Of the reference: tokens of all lanes up to the first fed one, windows or not; 0: as it holds.
   std::uint64_t seen = 0;
   std::uint64_t left_behind = 0;  ///< by the windows of layers since the cut, in all lanes together

@@ -39,7 +39,7 @@ void LoopRun::keep_own(std::uint32_t layer, const StepTensors& tensors) {
     const std::size_t index = rows_[row].position - stream.first_own;
     own.keys.set(index, tensors.keys(row, 0, config_.n_kv_heads));
     own.values.set(index, tensors.values(row, 0, config_.n_kv_heads));
-    if (stream.prefill == Prefill::chunked && in_prompt_)
+    if ((stream.prefill == Prefill::chunked && in_prompt_) || stream.verifies())
       own.queries.set(index, tensors.queries(row, 0, config_.n_heads));
   }
 }
@@ -153,7 +153,8 @@ void LoopRun::find_shifts(std::span<const Position> positions, std::span<const s
 void LoopRun::attend_unit(const AtLayer& at, LoopUnit& unit) const {
   for (std::size_t i = 0; i < unit.caches().size(); ++i)
     if (const std::size_t first = row_of_stream_[unit.caches()[i].cell]; first != kInactive)
-      for (std::size_t row = first; row < first + block_; ++row) attend_cache(at, unit, i, row);
+      for (std::size_t row = first; row < rows_.size() && active_[row] == active_[first]; ++row)
+        attend_cache(at, unit, i, row);
 }
 
 void LoopRun::attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number, std::size_t row) const {
@@ -166,7 +167,8 @@ void LoopRun::attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number
   const Token token{unit.policy_position(position, prompt_), at.tensors.keys(row, first, n),
                     at.tensors.values(row, first, n), at.tensors.queries(row, first * group, n * group),
                     class_at(position, rows_[row].token)};
-  if (again_) {
+  const bool again = is_again(position);
+  if (again) {
     driver.ask_again(cache, token);
     begin_parts(at.layer, unit, cache, token);
   } else {
@@ -179,6 +181,13 @@ void LoopRun::attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number
   const std::size_t slots = positions.size();
   order_slots(at.layer, positions);
   if (cache.reads) choose(at.layer, unit, cache, row, token);
+  // What the full cache has attended is not attended anew, unless somebody learns from it.
+  const bool observed = driver.needs_rows() || (cache.stored && cache.stored->observes());
+  if (refeeding_ && (again || !observed)) {
+    if (!again && cache.decoder) driver.attended(cache, token, {});
+    if (!again && cache.stored) cache.stored->settle(cache.own_slot, {});
+    return;
+  }
   weights.resize(n * group * slots);
   mass.resize(n * group);
   for (std::size_t lane = first; lane < first + n; ++lane) {
@@ -217,9 +226,8 @@ void LoopRun::attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number
   }
   SlotAttention to_slots;
   if (driver.needs_rows()) to_slots = {{weights.data(), n * group, slots, slots}, mass};
-  if (!again_ && cache.decoder) driver.attended(cache, token, to_slots);
-  if (!again_ && cache.stored)
-    cache.stored->settle(cache.own_slot, {weights.data(), n * group, slots, slots});
+  if (!again && cache.decoder) driver.attended(cache, token, to_slots);
+  if (!again && cache.stored) cache.stored->settle(cache.own_slot, {weights.data(), n * group, slots, slots});
   if (!in_prompt_) return;
   for (Cache& other : unit.caches()) {
     if (other.cell == cache.cell || streams_[other.cell].leader != cache.cell) continue;

@@ -6,8 +6,6 @@
 namespace kvsim::sim {
 
 void LoopRun::count_residents() {
-  if ((position_ - first_fed_) % kBlock == kBlock - 1)
-    for_each_cache([](LoopUnit&, Cache& cache) { cache.residents.begin_block(); });
   for (const std::size_t stream : active_) {
     StreamOutcome& out = streams_[stream].out();
     if (out.resident.empty() && streams_[stream].is_reference)
@@ -15,7 +13,7 @@ void LoopRun::count_residents() {
     out.resident.push_back(streams_[stream].is_reference ? whole_tokens(position_ + 1) : 0);
   }
   for_each_cache([&](LoopUnit& unit, Cache& cache) {
-    if (streams_[cache.cell].done) return;
+    if (row_of_stream_[cache.cell] == kInactive) return;
     StreamOutcome& out = streams_[cache.cell].out();
     out.resident.back() += cache.residents.slots().size() * unit.n_lanes;
     if (cache.reads) add_reads(unit, *cache.reads, out);
@@ -119,6 +117,10 @@ std::vector<LoopOutcome> LoopRun::outcomes() {
   first_.cut = sequence_.cut().text();
   for (std::size_t cell = 0; cell < request_.cells.size(); ++cell)
     if (prefill_of(cell) != Prefill::dense) outcome_of(cell).first_reference = first_reference_of_own_;
+  for (std::size_t i = 0; i < drafts_.size(); ++i) {
+    const Stream& stream = streams_[drafts_[i].stream];
+    if (stream.script.front().turn == 0) outcome_of(stream.cell).first_reference = i;
+  }
   for (std::size_t turn = 0; turn < outcomes_.size(); ++turn) {
     outcomes_[turn] = first_;
     outcomes_[turn].fed = turn == 0 ? tokens_.size() - first_fed_ : asked_.turns[turn].question.size();

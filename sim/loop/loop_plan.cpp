@@ -41,6 +41,15 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
     plan.prefill = Prefill::chunked;
     plan.refused = chunk_refusal(eviction, sequence, most_tokens(sequence, request));
   }
+  if (request.modes.front() == LoopMode::draft) {
+    if (plan.prefill != Prefill::dense)
+      plan.refused = composition.name +
+                     ": a draft begins with what the full cache has made of the prompt, and this cache "
+                     "processes the prompt itself";
+    if (composition.representation && stores_pairs(sequence.model(), *composition.representation, 1))
+      plan.refused = composition.name + ": " + composition.representation->spec->name +
+                     " stores two layers together, and drafts are taken back layer by layer";
+  }
   if (composition.selection && plan.prefill != Prefill::dense)
     plan.refused =
         composition.name +

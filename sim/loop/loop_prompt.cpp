@@ -8,7 +8,6 @@ namespace kvsim::sim {
 void LoopRun::process_prompts() {
   begin_chunks();
   in_prompt_ = true;
-  again_ = false;
   // A layer's caches depend on that layer's tokens alone, so that a block of tokens goes through the linear
   // layers at once and through each cache one by one.
   for (std::size_t first = 0; first < prompt_; first += block_) {
@@ -20,7 +19,7 @@ void LoopRun::process_prompts() {
     begin_step();
     for (std::size_t stream = 0; stream < streams_.size(); ++stream)
       if (processes_prompt(streams_[stream]) && streams_[stream].leader == stream)
-        add_to_step(stream, tokens_.subspan(first, block_));
+        add_to_step(stream, tokens_.subspan(first, block_), first);
     for (ChunkedStream& chunked : chunked_)
       for (ChunkedUnit& unit : chunked.units)
         for (std::size_t position = first; position < first + block_; ++position)

@@ -56,6 +56,7 @@ class LoopRun {
   std::uint64_t own_prompt_work() const;
   /// Whether the prompt's last token is fed once more.
   bool asks_again() const { return first_fed_ < prompt_; }
+  bool is_again(std::size_t position) const { return !in_prompt_ && position < prompt_; }
   double lanes() const { return static_cast<double>(config_.n_layers) * config_.n_kv_heads; }
 
   // Before the answers: cells, streams, caches.
@@ -73,10 +74,11 @@ class LoopRun {
     for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
       const Stream& s = streams_[stream];
       const std::vector<std::size_t>& cells = eviction_group.cells;
-      if (!s.is_reference && std::find(cells.begin(), cells.end(), s.cell) != cells.end())
-        visit(stream, s.cell);
+      if (!s.is_reference && std::find(cells.begin(), cells.end(), s.cell) != cells.end()) visit(stream);
     }
   }
+  /// A cache of a stream begins, as the prompt leaves it.
+  void start_cache(std::size_t layer, ReplayUnit& unit, std::size_t stream);
   /// Every layer's policies observe the prompt, and every stream's caches begin, but for those that take the
   /// prompt in chunks.
   void begin_caches();
@@ -93,12 +95,34 @@ class LoopRun {
 
   // One step of the answers.
   void begin_step();
-  /// `tokens`: block_ of them, from position_ on.
-  void add_to_step(std::size_t stream, std::span<const std::int32_t> tokens);
+  void add_to_step(std::size_t stream, std::span<const std::int32_t> tokens, std::size_t position);
   /// Feeds the token at a position to every stream that has not ended. Returns whether another follows.
   bool step(std::size_t position);
   /// What representations hold after the cut; where the last prompt token is fed again, with its new row.
   void note_stored();
+
+  // Drafts (loop_drafts.cpp).
+  /// What a cell has drafted since the latest verification.
+  struct Draft {
+    std::size_t target = 0, stream = 0;  ///< the full cache's stream and the cell's
+    std::vector<std::int32_t> tokens{};
+    std::vector<std::vector<float>> logits{};  ///< that the tokens were drawn from
+    std::uint64_t draws = 0;
+  };
+  bool drafts() const { return asked_.modes.front() == LoopMode::draft; }
+  /// The next of a draft's random numbers.
+  double draw(Draft& draft) const;
+  /// The caches of cells that draft hold what has been verified, with the full cache's rows, and nothing of
+  /// what was drafted.
+  void return_to_verified();
+  void draft();
+  /// The full caches are fed what they have not been fed of the text, and what was drafted behind it. Returns
+  /// whether an answer goes on.
+  bool verify();
+  /// `logits` [drafted + 1, vocabulary]: of the full cache, from the last token of the text on.
+  void judge(Draft& draft, std::span<const float> logits);
+  void require_finite(std::span<const float> logits, std::size_t position) const;
+
   /// Layers that are stored together have both processed the tokens of the step.
   void store_pairs();
   /// In a layer that is stored together with another, the last prompt token has been attended as both prompts
@@ -220,10 +244,12 @@ class LoopRun {
   std::vector<LoopOutcome> outcomes_;
   // Of the present step, or block of steps in prompts that cells process themselves.
   std::size_t position_ = 0, block_ = 1;  // its first position, and tokens of every stream
-  bool in_prompt_ = false, again_ = false;
+  bool in_prompt_ = false, refeeding_ = false;
   std::vector<model::cpu::StepBatch::Row> rows_;     // block_ of each stream
   std::vector<std::size_t> active_, row_of_stream_;  // streams by row, first rows by stream
   std::vector<std::size_t> drifting_, predicting_;   // rows
+  std::vector<Draft> drafts_;
+  std::size_t draft_steps_ = 0;  // tokens of the slowest draft, for the progress
 };
 
 }  // namespace kvsim::sim

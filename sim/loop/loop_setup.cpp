@@ -41,7 +41,7 @@ void LoopRun::make_streams() {
 }
 
 void LoopRun::add_streams(LoopMode mode, const Script& script, Prefill prefill) {
-  const std::size_t reference = streams_.size();
+  std::size_t reference = streams_.size();
   const auto add = [&](bool is_reference, std::size_t cell, Prefill of_cell) {
     Stream& stream = streams_.emplace_back();
     stream.mode = mode;
@@ -60,13 +60,20 @@ void LoopRun::add_streams(LoopMode mode, const Script& script, Prefill prefill) 
       own.keys = TokenRows(config_.n_kv_heads, rows, config_.head_dim);
       own.values = TokenRows(config_.n_kv_heads, rows, config_.head_dim);
       if (of_cell == Prefill::chunked) own.queries = TokenRows(config_.n_heads, prompt_, config_.head_dim);
+      if (stream.verifies()) own.queries = TokenRows(config_.n_heads, rows, config_.head_dim);
     }
   };
-  add(true, 0, prefill);
+  if (!drafts()) add(true, 0, prefill);
   for (std::size_t cell = 0; cell < request_.cells.size(); ++cell)
     if (plan_.cells[cell].skipped.empty() && plan_.cells[cell].same_as == Plan::kNone &&
-        (prefill == Prefill::dense) == (prefill_of(cell) == Prefill::dense))
+        (prefill == Prefill::dense) == (prefill_of(cell) == Prefill::dense)) {
+      if (drafts()) {  // what was verified, and so the full cache, differs from cell to cell
+        reference = streams_.size();
+        drafts_.push_back({reference, reference + 1});
+        add(true, 0, prefill);
+      }
       add(false, cell, prefill_of(cell));
+    }
 }
 
 std::size_t LoopRun::leader_of(const Stream& stream) const {
@@ -75,6 +82,14 @@ std::size_t LoopRun::leader_of(const Stream& stream) const {
            other.cell == stream.cell;
   });
   return static_cast<std::size_t>(first - streams_.begin());
+}
+
+void LoopRun::start_cache(std::size_t number, ReplayUnit& unit, std::size_t stream) {
+  const std::size_t cell = streams_[stream].cell, lane = number * config_.n_kv_heads + unit.first_lane();
+  unit.start(stream, plan_.cells[cell].lane_budget[lane], asked_.decisions);
+  if (asks_again()) return;  // begin_parts() does it then
+  layers_[number].represented->store(unit, unit.caches().back(), cell);
+  layers_[number].selected->begin(unit, unit.caches().back(), cell);
 }
 
 void LoopRun::begin_caches() {
@@ -104,13 +119,8 @@ void LoopRun::begin_caches() {
     layer.represented->finish_pairs();
     layer.selected->read_leaders();
     for (ReplayUnit& unit : layer.shared) {
-      for_each_stream_of(unit.eviction_group(), [&](std::size_t stream, std::size_t cell) {
-        const std::size_t lane = index * config_.n_kv_heads + unit.first_lane();
-        unit.start(stream, plan_.cells[cell].lane_budget[lane], asked_.decisions);
-        if (asks_again()) return;  // begin_parts() does it then
-        layer.represented->store(unit, unit.caches().back(), cell);
-        layer.selected->begin(unit, unit.caches().back(), cell);
-      });
+      for_each_stream_of(unit.eviction_group(),
+                         [&](std::size_t stream) { start_cache(index, unit, stream); });
       layer.units.push_back({&unit, unit.first_lane(), unit.n_lanes(), {}, {}});
     }
   });

@@ -13,22 +13,22 @@ void LoopRun::begin_step() {
   row_of_stream_.assign(streams_.size(), kInactive);
 }
 
-void LoopRun::add_to_step(std::size_t stream, std::span<const std::int32_t> tokens) {
+void LoopRun::add_to_step(std::size_t stream, std::span<const std::int32_t> tokens, std::size_t position) {
   row_of_stream_[stream] = rows_.size();
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     active_.push_back(stream);
-    rows_.push_back({tokens[i], position_ + i});
+    rows_.push_back({tokens[i], position + i});
   }
 }
 
 bool LoopRun::step(std::size_t position) {
   progress_.check();
   position_ = position;
-  again_ = position < prompt_;
   begin_step();
   const std::size_t at = position - first_fed_;
   for (std::size_t stream = 0; stream < streams_.size(); ++stream)
-    if (!streams_[stream].done) add_to_step(stream, std::span(streams_[stream].text).subspan(at, 1));
+    if (!streams_[stream].done)
+      add_to_step(stream, std::span(streams_[stream].text).subspan(at, 1), position);
   drifting_.clear();
   for (std::size_t row = 0; row < active_.size(); ++row) {
     Stream& stream = streams_[active_[row]];
@@ -53,7 +53,9 @@ bool LoopRun::step(std::size_t position) {
           streams_[active_[row]].drift[layer].add_residual(of_row(row_of_reference(row)), of_row(row));
       });
   store_pairs();
-  if (again_) note_stored();
+  if (is_again(position)) note_stored();
+  if (at % kBlock == kBlock - 1)
+    for_each_cache([](LoopUnit&, Cache& cache) { cache.residents.begin_block(); });
   count_residents();
   predict();
   return std::any_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return !stream.done; });
@@ -85,7 +87,7 @@ void LoopRun::store_pairs() {
           keys.insert(keys.end(), there.keys.row(lane, index), there.keys.row(lane, index) + dim);
           values.insert(values.end(), there.values.row(lane, index), there.values.row(lane, index) + dim);
         }
-        if (again_) rejoin(unit, cache, stream.own[number], index);
+        if (is_again(position_)) rejoin(unit, cache, stream.own[number], index);
         cache.stored->pair(cache.own_slot, {keys.data(), unit.n_lanes, dim, dim},
                            {values.data(), unit.n_lanes, dim, dim});
       }
@@ -103,6 +105,12 @@ void LoopRun::rejoin(const LoopUnit& unit, Cache& cache, const OwnRows& own, std
   cache.stored->join({&cache.own_slot, 1}, {static_cast<Position>(position_), all_keys, all_values, {}});
 }
 
+void LoopRun::require_finite(std::span<const float> logits, std::size_t position) const {
+  if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }))
+    input_error("the logits after token " + std::to_string(position) + " are not finite", "model",
+                "The checkpoint holds NaN or infinite weights, or is not the model config.json describes.");
+}
+
 void LoopRun::predict() {
   const std::size_t fed = position_ + 1 - first_fed_, vocabulary = config_.vocab_size;
   predicting_.clear();
@@ -110,10 +118,7 @@ void LoopRun::predict() {
     if (streams_[active_[row]].predicts_after(fed)) predicting_.push_back(row);
   if (predicting_.empty()) return;
   const std::vector<float> logits = batch_.logits(predicting_);
-  for (const float logit : logits)
-    if (!std::isfinite(logit))
-      input_error("the logits after token " + std::to_string(position_) + " are not finite", "model",
-                  "The checkpoint holds NaN or infinite weights, or is not the model config.json describes.");
+  require_finite(logits, position_);
   const auto of = [&](std::size_t i) { return std::span(logits).subspan(i * vocabulary, vocabulary); };
   std::vector<std::size_t> place(streams_.size(), kInactive);  // among predicting_
   std::vector<std::size_t> ended;

@@ -29,6 +29,9 @@ bool feeds_answer(const LoopRequest& request, LoopMode mode, std::size_t turn);
 /// Most tokens of an answer.
 std::size_t most_answer_tokens(const LoopRequest& request, LoopMode mode, std::size_t turn);
 
+/// Tokens behind the answer that drafts may reach.
+std::size_t drafted_beyond(const LoopRequest& request);
+
 /// Tokens that a stream of a script is fed at most, its answers included.
 std::size_t most_tokens(const LoopRequest& request, LoopMode mode, const Script& script);
 
@@ -52,7 +55,7 @@ class TokenRows {
 
 struct OwnRows {
   TokenRows keys, values;
-  TokenRows queries;  ///< of the prompt; only where it comes in chunks
+  TokenRows queries;  ///< of the prompt, where it comes in chunks; of all tokens of a cache that verifies
 };
 
 struct Stream {
@@ -66,6 +69,7 @@ struct Stream {
   Script script{};
   std::size_t feed = 0;              ///< the present turn of the script
   std::vector<std::int32_t> text{};  ///< tokens from the first fed one on, as far as they are known
+  std::size_t verified = 0;          ///< draft mode: tokens of the text that the full cache has been fed
   bool done = false;
   std::size_t first_own = 0;           ///< position of the first of its own rows
   std::vector<OwnRows> own{};          ///< per layer
@@ -74,6 +78,8 @@ struct Stream {
 
   StreamOutcome& out() { return turns[feed]; }
   std::size_t turn() const { return script[feed].turn; }
+  /// Whether it is the full cache of a cell that drafts.
+  bool verifies() const { return is_reference && mode == LoopMode::draft; }
   /// Whether the token after `fed` tokens is for the stream to predict.
   bool predicts_after(std::size_t fed) const { return !done && fed == text.size(); }
   /// Takes the token of the answer that follows. `last`: the answer ends with it. Returns whether the turn

@@ -320,6 +320,32 @@ class Evaluate(CommandTest):
         self.assertIn("evaluate --per layer", self.fails(2, "plot", "drift", "answers.csv"))
         self.assertIn("Did you mean question?", self.fails(2, "plot", "drift", "layers.csv", "--cut", "questoin"))
 
+    def test_drafts_are_verified(self):
+        ask = ["--policy", "full", "--policy", "streaming_llm", "--policy", "full+quest(page=16,read=32)", "--budget", "10%",
+               "--max-new-tokens", 16]
+        rows = self.rows(*ask, "--mode", "draft", "--gamma", 3)
+        self.assertEqual(list(rows[0]), columns_of("evaluate --mode draft"))
+        greedy = {row["item"]: row["generated"] for row in self.rows("--policy", "full", "--budget", "10%", "--max-new-tokens", 16, "--mode", "greedy")}
+        tokens = list(csv.DictReader(io.StringIO(self.ok(*self.evaluate("--workload", "keys.jsonl", *ask, "--mode", "draft", "--gamma", 3,
+                                                                        "--per", "token", "--format", "csv")))))
+        self.assertEqual(list(tokens[0]), columns_of("evaluate --mode draft --per token"))
+        for row in rows:
+            self.assertEqual(row["generated"], greedy[row["item"]])
+            mine = [token for token in tokens if (token["item"], token["policy"]) == (row["item"], row["policy"])]
+            self.assertAlmostEqual(float(row["overlap"]), sum(float(token["overlap"]) for token in mine) / len(mine))
+            self.assertAlmostEqual(float(row["accepted"]) * int(row["rounds"]), sum(int(token["accepted"]) for token in mine))
+            if row["policy"] == "full":
+                self.assertEqual((row["accepted"], row["tokens_per_round"], row["draft_share"]), ("3", "4", "1"))
+                self.assertEqual(row["accepted_by_place"], "1 1 1")
+            else:
+                self.assertLess(float(row["draft_share"]), 1)
+        for row in self.rows(*ask, "--mode", "draft", "--gamma", 0):
+            self.assertEqual((row["tokens_per_round"], row["overlap"], row["generated"]), ("1", "", greedy[row["item"]]))
+        sampled = self.rows(*ask, "--mode", "draft", "--temperature", 1)
+        self.assertEqual(sampled, self.rows(*ask, "--mode", "draft", "--temperature", 1, "--threads", 1))
+        text = self.ok(*self.evaluate("--workload", "keys.jsonl", *ask, "--mode", "draft"))
+        self.assertRegex(text, r"(?m)^full +5 ")
+
     def figure(self, *arguments):
         return list(csv.DictReader(io.StringIO(self.ok("plot", *arguments, "--format", "csv"))))
 
@@ -334,6 +360,7 @@ class Evaluate(CommandTest):
             ([*keys, "--budget", "50%", "--cut", "100000"], 2, "needle-multi-key-300"),
             ([*keys, "--budget", "50%", "--max-new-tokens", "1000000"], 2, "context"),
             ([*keys, "--budget", "50%", "--max-new-tokens", "0", "--mode", "greedy"], 2, "at least 1"),
+            ([*keys, "--budget", "50%", "--mode", "draft", "--gamma", "65"], 2, "--gamma"),
             ([*keys, "--budget", "50%", "--least-full", "90"], 2, "--least-full"),
             ([*keys, "--budget", "50%", "--item", "no-such"], 2, "no-such"),
             ([*keys, "--budget", "50%", "--memory-limit", "1KiB"], 2, "the limit is 1 KiB"),

@@ -9,6 +9,7 @@
 
 #include "analysis/asked/asked_cells.hpp"
 #include "analysis/loop/context_turns.hpp"
+#include "analysis/loop/draft_rows.hpp"
 #include "analysis/loop/evaluation.hpp"
 #include "analysis/results/document.hpp"
 #include "sim/base/byte_text.hpp"
@@ -38,7 +39,8 @@ struct EvaluateOptions : OutputOptions {
   analysis::EvaluationOptions evaluation;
   double least_full = analysis::kLeastFull;
   std::uint64_t answered = 0;  // 0: every prompt
-  std::optional<std::uint64_t> max_new_tokens;
+  std::optional<std::uint64_t> max_new_tokens, gamma;
+  std::optional<double> temperature;
   bool chat = false, quiet = false;
 };
 
@@ -186,6 +188,29 @@ void check_decisions(const EvaluateOptions& options, std::size_t items, std::siz
                 "Choose them: --item ID, --cut CUT");
 }
 
+/// Cells that draft have rows of their own, and no answers to be judged: those are the full cache's.
+void choose_drafts(const EvaluateOptions& options, analysis::EvaluationOptions& evaluation) {
+  if (options.mode != "draft") {
+    if (options.gamma) usage_error("drafts tokens", "--gamma", "Add --mode draft.");
+    if (options.temperature)
+      usage_error("is of drafts that are sampled", "--temperature", "Add --mode draft.");
+    return;
+  }
+  if (evaluation.scope == analysis::AnswerScope::layer)
+    usage_error("a draft is verified token by token", "--per layer", "Say --per token.");
+  evaluation.scope = evaluation.scope == analysis::AnswerScope::answer ? analysis::AnswerScope::draft
+                                                                       : analysis::AnswerScope::drafted_token;
+  if (evaluation.protocol == sim::TurnProtocol::own)
+    usage_error("what a cell answers itself is what the full cache verifies", "--turns own",
+                "Say --turns golden.");
+  for (const auto& [given, name] :
+       {std::pair{!options.decisions.empty(), "--decisions"},
+        std::pair{options.evaluation.losses, "--losses"}, std::pair{options.answered > 0, "--answered"}})
+    if (given) usage_error("means nothing to drafts", name, "Leave it out.");
+  evaluation.gamma = options.gamma.value_or(evaluation.gamma);
+  evaluation.temperature = options.temperature.value_or(0);
+}
+
 /// What is about to run, and what it takes.
 void announce(const analysis::Evaluation& model, std::span<const capture::WorkloadItem> items,
               const analysis::EvaluationOptions& evaluation, std::size_t policies, std::size_t budgets) {
@@ -206,7 +231,8 @@ void run_evaluate(EvaluateOptions& options) {
   analysis::EvaluationOptions evaluation = options.evaluation;
   evaluation.scope =
       static_cast<analysis::AnswerScope>(chosen(options.per, "--per", {"answer", "token", "layer"}));
-  evaluation.modes = analysis::parse_loop_modes(options.mode, "--mode");
+  evaluation.modes = options.mode == "draft" ? std::vector{sim::LoopMode::draft}
+                                             : analysis::parse_loop_modes(options.mode, "--mode");
   evaluation.cuts = analysis::asked_cuts(options.cut, note);
   evaluation.force_answer = chosen(options.force, "--force", {"answer", "full"}) == 0;
   evaluation.protocol =
@@ -214,6 +240,7 @@ void run_evaluate(EvaluateOptions& options) {
   evaluation.positions = static_cast<sim::LoopPositions>(
       chosen(options.positions, "--positions", {"text", "cache-step", "cache-once"}));
   evaluation.prefill_tokens = prefill_tokens(options.prefill);
+  choose_drafts(options, evaluation);
   if (!options.profile.empty())
     evaluation.profile_dense = chosen(options.profile, "--profile", {"dense"}) == 0;
   const std::vector<analysis::AskedPolicy> policies =
@@ -269,6 +296,15 @@ void run_evaluate(EvaluateOptions& options) {
   }
   tell_skipped(document.records);
   if (options.answered > 0) tell_too_few(document.records, options.answered);
+  if (evaluation.scope == analysis::AnswerScope::draft && format == analysis::Format::table) {
+    document.notes = {
+        "tokens per round: what a verification of " + std::to_string(evaluation.gamma) +
+            " drafted tokens yields; without drafts it is 1. overlap: sum of min(p, q).",
+        "draft share: what a drafting step reads of keys and values, of the full cache's. The text is the full",
+        "cache's, whatever drafts. low, high: 95 % bootstrap intervals over items."};
+    document.records = analysis::draft_summary(document.records);
+    analysis::drop_empty_columns(document.records);
+  }
   if (evaluation.scope != analysis::AnswerScope::answer) return output.commit(document);
   if (!options.quiet) tell_idle(document.records);
   const std::vector<std::string> unranked = analysis::unranked_notes(document.records, options.least_full);
@@ -323,8 +359,14 @@ void add_evaluate_command(Command app) {
       "--cut", options->cut, "LIST",
       "Where the prompt ends for policies; what follows is fed through the compressed cache:\n"
       "prompt (the question is known), question (it is not), or a number of tokens; a comma list");
-  command.add_option("--mode", options->mode, "both|teacher|greedy",
-                     "teacher (all caches are fed the same tokens), greedy (each generates its own), both");
+  command.add_option("--mode", options->mode, "both|teacher|greedy|draft",
+                     "teacher (all caches are fed the same tokens), greedy (each generates its own), both,\n"
+                     "or draft (each drafts tokens, which the full cache verifies)");
+  command.add_option("--gamma", options->gamma, "N", "Tokens to draft for each verification (default: 4)",
+                     between(std::uint64_t{0}, std::uint64_t{64}));
+  command.add_option("--temperature", options->temperature, "T",
+                     "Of drafts, which rejection sampling verifies (default: 0, greedy)",
+                     between(0.0, 100.0));
   command.add_option(
       "--force", options->force, "answer|full",
       "Tokens of teacher mode: answer (the expected one, where there is one) or full (what the full\n"
@@ -381,8 +423,8 @@ void add_evaluate_command(Command app) {
                 {"--workload", "--fields", "--item", "--answered", "--prompt", "--answer", "--chat",
                  "--trace", "--sequence", "--turns"});
   group_options(command, "The model's run",
-                {"--mode", "--force", "--prefill", "--profile", "--positions", "--max-new-tokens", "--elem",
-                 "--prefill-chunk"});
+                {"--mode", "--gamma", "--temperature", "--force", "--prefill", "--profile", "--positions",
+                 "--max-new-tokens", "--elem", "--prefill-chunk"});
   group_options(command, "Results", {"--least-full"});
   command.callback([options] { run_evaluate(*options); });
 }

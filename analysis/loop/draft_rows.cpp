@@ -1,0 +1,126 @@
+#include "analysis/loop/draft_rows.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "analysis/loop/answer_measures.hpp"
+#include "analysis/loop/rows_of_parts.hpp"
+#include "analysis/results/numbers.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+Value share(double part, double whole) {
+  return whole > 0 ? Value(part / whole) : Value();
+}
+
+/// Of the rounds, those in which so many tokens or more were accepted: for 1, 2, ... gamma.
+std::string accepted_by_place(const std::vector<sim::DraftRound>& rounds, std::uint64_t gamma) {
+  std::string out;
+  for (std::uint64_t place = 0; place < gamma; ++place) {
+    const auto reached = std::ranges::count_if(rounds, [&](const sim::DraftRound& round) {
+      return round.tested.size() > place && round.tested[place].accepted;
+    });
+    out += (out.empty() ? "" : " ") +
+           rounded_text(static_cast<double>(reached) / static_cast<double>(rounds.size()), 4);
+  }
+  return out;
+}
+
+const std::vector<ColumnInfo>& draft_fields() {
+  static const std::vector<ColumnInfo> all = {
+      {"gamma", "tokens", "drafted for each verification"},
+      {"temperature", "", "of drafts and verification; 0: greedy"},
+      {"rounds", "rounds", "of drafting and verification; the first token of the answer takes none"},
+      {"tokens_per_round", "tokens", "that come of a verification, mean: the accepted ones and one more"},
+      {"accepted", "tokens", "drafted tokens that a round accepts, mean"},
+      {"accepted_by_place", "share", "of the rounds, those that accept 1, 2, ... gamma tokens or more"},
+      {"overlap", "share",
+       "sum of min(p, q) over the vocabulary, p of the full cache and q of the draft, mean over tested tokens; "
+       "at temperature 1 where decoding is greedy"},
+      {"accepted_share", "share", "of the tested tokens, those that are accepted"},
+      {"draft_bytes", "bytes per step",
+       "keys, values and index that a drafting step reads over all lanes, as they are stored, mean"},
+      {"full_bytes", "bytes per step", "that the full cache would read in its place, mean"},
+      {"draft_share", "share", "draft_bytes / full_bytes"},
+      {"tokens", "tokens", "of the answer"},
+      {"generated", "", "the answer: the full cache's, whatever drafts"},
+  };
+  return all;
+}
+
+std::vector<std::vector<Value>> rows_of_draft(const Answer& answer) {
+  const sim::StreamOutcome& stream = *answer.stream();
+  double tokens = 0, accepted = 0, tested = 0, overlap = 0;
+  for (const sim::DraftRound& round : stream.rounds) {
+    tokens += static_cast<double>(round.tokens);
+    for (const sim::DraftedToken& token : round.tested) {
+      ++tested;
+      accepted += token.accepted ? 1 : 0;
+      overlap += token.overlap;
+    }
+  }
+  const auto rounds = static_cast<double>(stream.rounds.size());
+  const std::optional<ReadEntries> read = stream.resident.empty() ? std::nullopt : read_entries(answer);
+  const double full = std::accumulate(stream.full_resident.begin(), stream.full_resident.end(), 0.0) *
+                      static_cast<double>(answer.item.token_bytes);
+  const Value draft_bytes = read ? value_of(read->read_bytes) : Value();
+  const Value full_bytes = share(full, static_cast<double>(stream.full_resident.size()));
+  const bool sized = number(draft_bytes) && number(full_bytes);
+  return {{answer.request.gamma, answer.request.temperature, std::uint64_t{stream.rounds.size()},
+           share(tokens, rounds), share(accepted, rounds),
+           stream.rounds.empty() ? Value() : Value(accepted_by_place(stream.rounds, answer.request.gamma)),
+           share(overlap, tested), share(accepted, tested), draft_bytes, full_bytes,
+           sized ? share(*number(draft_bytes), *number(full_bytes)) : Value(),
+           std::uint64_t{stream.tokens.size()},
+           answer.item.text ? Value(answer.item.text(stream.tokens)) : Value()}};
+}
+
+const std::vector<ColumnInfo>& drafted_fields() {
+  static const std::vector<ColumnInfo> all = {
+      {"round", "index", "of drafting and verification, from 0"},
+      {"place", "index", "of the token in its draft, from 0"},
+      {"token", "", "its id"},
+      {"text", "", "its text"},
+      {"overlap", "share", "sum of min(p, q) over the vocabulary where it was drafted"},
+      {"accepted", "0 or 1", "whether it was accepted"},
+  };
+  return all;
+}
+
+std::vector<std::vector<Value>> rows_of_tokens(const Answer& answer) {
+  std::vector<std::vector<Value>> rows;
+  const std::vector<sim::DraftRound>& rounds = answer.stream()->rounds;
+  for (std::size_t round = 0; round < rounds.size(); ++round)
+    for (std::size_t place = 0; place < rounds[round].tested.size(); ++place) {
+      const sim::DraftedToken& token = rounds[round].tested[place];
+      rows.push_back({std::uint64_t{round}, std::uint64_t{place}, static_cast<std::uint64_t>(token.token),
+                      answer.item.text ? Value(answer.item.text({token.token})) : Value(), token.overlap,
+                      std::uint64_t{token.accepted ? 1U : 0U}});
+    }
+  return rows;
+}
+
+}  // namespace
+
+const std::vector<ColumnInfo>& draft_columns() {
+  static const std::vector<ColumnInfo> all = columns_of_parts(draft_fields());
+  return all;
+}
+
+std::vector<std::vector<Value>> draft_rows(const AnswerItem& item, const sim::LoopRequest& request,
+                                           const sim::LoopOutcome& outcome) {
+  return rows_of_parts(item, request, outcome, draft_fields().size(), rows_of_draft);
+}
+
+const std::vector<ColumnInfo>& drafted_token_columns() {
+  static const std::vector<ColumnInfo> all = columns_of_parts(drafted_fields());
+  return all;
+}
+
+std::vector<std::vector<Value>> drafted_token_rows(const AnswerItem& item, const sim::LoopRequest& request,
+                                                   const sim::LoopOutcome& outcome) {
+  return rows_of_parts(item, request, outcome, drafted_fields().size(), rows_of_tokens);
+}
+
+}  // namespace kvsim::analysis
