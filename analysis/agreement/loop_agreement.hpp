@@ -11,9 +11,6 @@
 
 namespace kvsim::analysis {
 
-/// Halves of the items: one chooses, what it chose is reported on the other.
-inline constexpr std::size_t kChooses = 0, kReports = 1;
-
 struct AgreementOptions {
   std::vector<std::string> closed{"right", "kl", "same_top", "log_p"};  ///< measures that tables show
   /// A workload is ranked at a cut where the full cache answers at least this share of its items; 0: always.
@@ -41,17 +38,5 @@ LoopAgreement loop_agreement(const JoinedLoops& loops, const AgreementOptions& o
 
 /// The tables without rows: their columns.
 LoopAgreement empty_agreement();
-
-/// A workload at a cut, whose tables are made.
-struct RankedWorkload {
-  const LoopsAtCut& loops;
-  JudgedPolicies& judged;
-  const AgreementOptions& options;
-  std::string workload;
-  std::vector<std::size_t> closed;  ///< places of options.closed in loops.closed
-};
-
-/// workload, cut and budget: what every row begins with.
-std::vector<Value> row_head(const RankedWorkload& of, std::size_t budget);
 
 }  // namespace kvsim::analysis

@@ -55,11 +55,6 @@ const std::vector<T>& found_or_nothing(const std::map<Question, std::vector<T>>&
   return found == all.end() ? nothing : found->second;
 }
 
-std::optional<double> found_or_none(const std::map<Question, double>& all, const Question& question) {
-  const auto found = all.find(question);
-  return found == all.end() ? std::nullopt : std::optional(found->second);
-}
-
 }  // namespace
 
 PairedDifference PairedDifference::reversed() const {
@@ -104,7 +99,7 @@ Evidence::Evidence(const std::string& cut, const Records& means, const Records& 
                                      of.real("rank"), of.number_or_none("rank_low"),
                                      of.number_or_none("rank_high"), of.number_or_none("concordance")});
   }
-  add_results(results);
+  sort_budgets(results);
   add_held(results, "results.csv");
   add_held(answers, "answers");
 }
@@ -147,36 +142,15 @@ const Metric* Evidence::leading_metric() const {
   return nullptr;
 }
 
-std::optional<double> Evidence::best_set(const std::string& metric, const std::string& budget,
-                                         const std::string& params) const {
-  return found_or_none(best_sets_, {metric, params, budget});
-}
-
-std::optional<double> Evidence::bound(const std::string& metric, const std::string& budget,
-                                      const std::string& params) const {
-  return found_or_none(bounds_, {metric, params, budget});
-}
-
-void Evidence::add_results(const Records& results) {
+void Evidence::sort_budgets(const Records& results) {
   Fields of(results, "results.csv");
-  std::map<Question, std::map<std::string, RunningMean>> ideals, bounds;  // by trace: seeds go first
   std::map<std::string, RunningMean> sizes;
   for (const std::vector<Value>& row : results.rows) {
     of.go_to(row);
     if (of.name("scope") != "all" || of.name("cut") != cut_) continue;
     const std::string budget = of.name("budget");
     if (const auto tokens = of.number_or_none("budget_tokens")) sizes[budget].add(*tokens);
-    for (const char* metric : {"attention_loss", "r"})
-      for (const auto& [suffix, all] : {std::pair("_oracle", &ideals), std::pair("_bound", &bounds)})
-        if (const auto best = of.number_or_none(std::string(metric) + suffix))
-          (*all)[{metric, of.name("params"), budget}][of.name("trace")].add(*best);
   }
-  for (const auto& [from, to] : {std::pair(&ideals, &best_sets_), std::pair(&bounds, &bounds_)})
-    for (const auto& [question, traces] : *from) {
-      RunningMean over_traces;
-      for (const auto& [trace, over_seeds] : traces) over_traces.add(*over_seeds.value());
-      to->emplace(question, *over_traces.value());
-    }
   const auto size = [&](const std::string& budget) {
     const auto found = sizes.find(budget);
     return found == sizes.end() ? 0 : *found->second.value();

@@ -67,15 +67,6 @@ class Evidence {
   std::optional<PairedDifference> difference(const Question& question, const std::string& params,
                                              const std::string& other_params) const;
 
-  /// What the best set of the same size would have at the policy's own split, for attention loss one chosen
-  /// anew at each step: `metric`_oracle of its rows, mean over its traces.
-  std::optional<double> best_set(const std::string& metric, const std::string& budget,
-                                 const std::string& params) const;
-  /// What is the best there is at any split of the total, for attention loss of schedules that hold no more
-  /// beside the budget than the policy: `metric`_bound of its rows, mean over its traces.
-  std::optional<double> bound(const std::string& metric, const std::string& budget,
-                              const std::string& params) const;
-
   /// Whether a policy holds over kMostHeld times the budget after the cut, mean over its rows of either loop.
   bool overspends(const std::string& params, const std::string& budget) const;
 
@@ -90,14 +81,13 @@ class Evidence {
   const Metric* leading_metric() const;
 
  private:
-  void add_results(const Records& results);
+  void sort_budgets(const Records& results);
   void add_held(const Records& rows, const char* table);
 
   std::string cut_;
   std::map<Question, std::vector<PolicyMean>> means_;
   std::map<Question, std::vector<PolicyRank>> ranks_;
   std::map<Question, std::map<std::pair<std::string, std::string>, PairedDifference>> differences_;
-  std::map<Question, double> best_sets_, bounds_;               ///< workload: the policy's params
   std::set<std::pair<std::string, std::string>> overspending_;  ///< params, budget
   std::vector<std::string> budgets_, workloads_;
 };

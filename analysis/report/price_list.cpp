@@ -29,10 +29,6 @@ PriceList::PriceList(const Records& price) {
   }
 }
 
-bool PriceList::reads_whole_prompt(const std::string& params) const {
-  return prompt_rows(params) == "all";
-}
-
 std::string PriceList::prompt_rows(const std::string& params) const {
   const auto found = prompt_rows_.find(params);
   return found == prompt_rows_.end() ? "" : found->second;

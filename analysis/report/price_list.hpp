@@ -30,8 +30,6 @@ class PriceList {
   std::uint64_t prompt() const { return prompt_; }
   std::uint64_t generate() const { return generate_; }
 
-  /// Whether the rule reads the attention rows of the whole prompt, which flash attention does not keep.
-  bool reads_whole_prompt(const std::string& params) const;
   /// "all", "last 32", "none"; empty: not known.
   std::string prompt_rows(const std::string& params) const;
   /// At the longest prompt; nothing: not priced, or the point cannot be.

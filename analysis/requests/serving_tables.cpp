@@ -265,11 +265,6 @@ std::vector<ServingRun> serving_runs(const requests::RequestTrace& trace, const 
   return runs;
 }
 
-const std::vector<ColumnInfo>& serving_columns() {
-  static const std::vector<ColumnInfo> all = infos(serving_fields());
-  return all;
-}
-
 Records serving_records(const std::vector<ServingRun>& runs) {
   return table_of(serving_fields(), runs);
 }

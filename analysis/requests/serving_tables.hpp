@@ -53,7 +53,6 @@ std::vector<ServingRun> serving_runs(const requests::RequestTrace& trace, const 
 /// length.
 Value capacity_tokens(const serving::AllocatorSettings& memory);
 
-const std::vector<ColumnInfo>& serving_columns();
 Records serving_records(const std::vector<ServingRun>& runs);
 /// One row per request, in the order of the trace.
 Records request_outcome_records(const std::vector<ServingRun>& runs, const requests::RequestTrace& trace);

@@ -111,7 +111,7 @@ class Chat(CommandTest):
 
     def test_evaluate(self):
         def answers(*more):
-            done = self.kvsim("evaluate", "--model", "model", "--policy", "h2o", "--budget", "50%", "--format", "csv", "--quiet", "--mode", "greedy", *more)
+            done = self.kvsim("evaluate", "--model", "model", "--policy", "h2o", "--budget", "50%", "--format", "csv", "--mode", "greedy", *more)
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout, done.stderr
         raw = self.items()[:2]
@@ -130,6 +130,7 @@ class Chat(CommandTest):
         self.write("made.jsonl", made)
         self.assertEqual(through, answers("--workload", "made.jsonl", "--max-new-tokens", 4)[0])
         self.assertIn(NOTE, answers("--workload", "raw.jsonl", "--max-new-tokens", 4)[1])
+        self.assertNotIn(NOTE, answers("--workload", "raw.jsonl", "--max-new-tokens", 4, "--quiet")[1])
         self.assertIn("went through a chat template when it was made", self.fails(2, "evaluate", "--model", "model", "--workload", "made.jsonl", "--chat", "--policy", "h2o", "--budget", "50%"))
 
     def test_what_is_refused(self):

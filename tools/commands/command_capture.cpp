@@ -23,22 +23,6 @@ struct CaptureOptions {
   bool quiet = false;
 };
 
-/// Generated text may hold any byte; a terminal must not obey them.
-std::string printable(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte >= 0x20 && byte != 0x7f) || c == '\n' || c == '\t') {
-      out += c;
-    } else {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
-      out += escaped;
-    }
-  }
-  return out;
-}
-
 void print_phase(const char* label, std::uint64_t tokens, double seconds) {
   front_end().results() << label << tokens << (tokens == 1 ? " token" : " tokens");
   if (seconds > 0) {
@@ -69,9 +53,8 @@ void run_capture_command(CaptureOptions& options) {
   print_phase("prompt     ", result.prompt_tokens, result.prefill_seconds);
   print_phase(options.capture.given_file.empty() ? "generated  " : "given      ", result.new_tokens,
               result.decode_seconds);
-  if (!result.text.empty()) front_end().results() << "text       " << printable(result.text) << '\n';
-  for (const std::string& answer : result.answers)
-    front_end().results() << "answer     " << printable(answer) << '\n';
+  if (!result.text.empty()) front_end().results() << "text       " << result.text << '\n';
+  for (const std::string& answer : result.answers) front_end().results() << "answer     " << answer << '\n';
 }
 
 }  // namespace

@@ -114,6 +114,7 @@ void prepare_texts(std::vector<capture::WorkloadItem>& items, const EvaluateOpti
                    const analysis::Evaluation& model) {
   std::vector<std::string> notes;
   capture::apply_chat(items, options.model, options.chat, notes);
+  if (options.quiet) notes.clear();
   notes.push_back(capture::doubled_begin_note(items, model.tokenizer()));
   if (options.max_new_tokens)
     notes.push_back(analysis::cut_short_note(items, model.tokenizer(), *options.max_new_tokens));

@@ -1,18 +1,59 @@
 // What the command is asked for goes to a subcommand.
 #include "tools/commands/run_command.hpp"
 
+#include <filesystem>
 #include <ostream>
+#include <span>
+#include <string>
 
 #include "analysis/results/table_look.hpp"
 #include "sim/base/inputs.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/named_inputs.hpp"
 #include "tools/options/option_groups.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/version_text.hpp"
 
 namespace kvsim::tools {
 namespace {
+
+namespace fs = std::filesystem;
+
+bool is_output(const std::string& option) {
+  return option == "-o" || option == "--output" || option == "--decisions" || option == "--plot";
+}
+
+/// What a study was made of and what it found; its report and figures may be made again.
+void note_study(const fs::path& folder) {
+  std::error_code failed;
+  if (!fs::exists(folder / "study.json", failed)) return;
+  for (const char* name : {"study.json", "prompts.jsonl"}) inputs::note((folder / name).string());
+  for (const char* name : {"tasks", "tables", "traces"})
+    for (fs::recursive_directory_iterator at(folder / name, failed), end; !failed && at != end;
+         at.increment(failed))
+      inputs::note(at->path().string());
+}
+
+/// A word without a dot or a slash is rather the name of a policy, a table or a figure.
+void note_file(const std::string& name) {
+  if (name.find_first_of("./") != std::string::npos) inputs::note(name);
+}
+
+/// Notes (sim/base/inputs.hpp) the files that a command line names other than as outputs, and those of
+/// studies whose folders it names, so that an output that is one of them is refused before any work.
+void note_named_inputs(std::span<const std::string> arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (is_output(word)) ++i;
+    if (is_output(word.substr(0, word.find('='))) || word.starts_with("-o")) continue;
+    note_study(word);
+    note_file(word);
+    // --model=DIR, a list, and full+palu(file=TABLES).
+    for (std::size_t begin = 0, end = 0; end < word.size(); begin = end + 1) {
+      end = std::min(word.find_first_of("=,()", begin), word.size());
+      note_file(word.substr(begin, end - begin));
+    }
+  }
+}
 
 constexpr const char* kRunCommandExamples = R"(Examples:
   kvsim capture --model DIR --prompt question.txt --max-new-tokens 32 -o run.h5

@@ -7,7 +7,7 @@ elseif(NOT KVSIM_MPI STREQUAL "OFF")
 endif()
 
 if(MPI_CXX_FOUND AND TARGET Boost::mpi)
-  target_sources(kvsim PRIVATE tools/mpi/with_mpi.cpp tools/mpi/mpi_ranks.cpp)
+  target_sources(kvsim PRIVATE tools/mpi/with_mpi.cpp)
   target_link_libraries(kvsim PRIVATE Boost::mpi MPI::MPI_CXX)
 elseif(KVSIM_MPI STREQUAL "ON")
   message(FATAL_ERROR "Boost.MPI or MPI not found. On Debian 12: apt-get install libboost-mpi1.81-dev openmpi-bin")

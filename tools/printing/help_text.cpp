@@ -100,6 +100,8 @@ std::string HelpText::make_help(const CLI::App* app, std::string name, CLI::AppF
 
 std::string HelpText::make_option_opts(const CLI::Option* option) const {
   std::string text = CLI::Formatter::make_option_opts(option);
+  if (option->get_positional() && text.starts_with(" TEXT"))
+    return text.substr(5);  // its name says what it is
   const std::string type = option->get_type_name();
   const std::size_t colon = type.find(':'), at = text.find(type);
   if (colon == std::string::npos || at == std::string::npos || type.find('{') != std::string::npos)

@@ -34,10 +34,12 @@ class MooncakeReader : public LineReader {
 }  // namespace
 
 LineFormat mooncake_format() {
-  return {.said = {"mooncake", "JSON Lines with timestamp (ms), input_length, output_length, hash_ids", true},
-          .defaults = {.block_tokens = 512},
-          .shown_by = {{"timestamp", "input_length"}},
-          .reader = made<MooncakeReader>};
+  return {
+      .said = {"mooncake",
+               "JSON Lines with timestamp (ms), input_length, output_length, hash_ids of 512 tokens", true},
+      .defaults = {.block_tokens = 512},
+      .shown_by = {{"timestamp", "input_length"}},
+      .reader = made<MooncakeReader>};
 }
 
 }  // namespace kvsim::requests

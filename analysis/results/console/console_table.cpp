@@ -5,12 +5,15 @@
 #include <map>
 #include <ostream>
 #include <set>
+#include <string>
+#include <vector>
 
-#include "analysis/results/console/console_notes.hpp"
 #include "analysis/results/console/console_rows.hpp"
+#include "analysis/results/cuts.hpp"
 #include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/policy_labels.hpp"
+#include "analysis/results/rows.hpp"
 #include "analysis/results/text_table.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
@@ -18,6 +21,95 @@
 
 namespace kvsim::analysis {
 namespace {
+
+/// What is shown above the notes.
+struct ShownTable {
+  const std::vector<Row>& rows;
+  const std::map<std::string, std::string>& labels;  ///< policy_labels()
+  bool marked = false;                               ///< some policy loses least
+  bool by_evidence = false;                          ///< it is lost evidence that decides that
+  bool several_traces = false, several_cuts = false;
+  bool bounded = false, priced = false, by_step = false;
+};
+
+/// Where the cut is, and what stands before the context and so is known to every policy.
+std::string cut_text(const Row& row) {
+  std::string out = row.cut;
+  if (row.cut == "prompt" || row.cut == "question") out += " (" + cut_meaning(row.cut) + ")";
+  if (row.cut != "prompt" && row.instruction_before.value_or(0) > 0)
+    out +=
+        " with an instruction of " + std::to_string(*row.instruction_before) + " tokens before the context";
+  return out;
+}
+
+constexpr std::size_t kMostSpelledOut = 12;  ///< policies whose parameters are listed
+
+/// What people are told below the table: one line each, none twice.
+class Notes {
+ public:
+  explicit Notes(const ShownTable& table) : table_(table) {}
+
+  std::vector<std::string> make() {
+    if (table_.marked)
+      add(table_.by_evidence ? "* loses least of the evidence, of the policies that have a budget"
+                             : "* loses least of the policies that have a budget");
+    if (table_.several_cuts)
+      for (const Row& row : table_.rows) add("cut " + cut_text(row));
+    add_never_evicted();
+    add_skipped();
+    for (const Row& row : table_.rows)
+      if (row.oracle) add(label(row) + " knows the future: a bound at its own split, not a policy");
+    add_appending();
+    if (table_.bounded)
+      add("bounds: best of any choice (r), of any schedule that holds no more beside the budget (loss), at "
+          "any split of the total");
+    if (table_.by_step)
+      add("attention loss at measured steps; every step, and the least that can be lost: --format csv");
+    add_parameters();
+    if (table_.priced)
+      add("cache, TTFT and TPOT are modelled for one sequence on " + table_.rows.front().machine +
+          ", the cache in fp16 (kvsim cost estimate --trace for more)");
+    return std::move(notes_);
+  }
+
+ private:
+  const std::string& label(const Row& row) const { return table_.labels.at(row.params); }
+
+  void add(const std::string& text) { add_once(notes_, text); }
+
+  void add_skipped() {
+    for (const Row& row : table_.rows)
+      if (!row.skipped.empty())
+        add("skipped: " + (table_.several_traces ? row.trace + ", " : "") +
+            (table_.several_cuts ? "cut " + row.cut + ", " : "") + label(row) + " at " + row.budget + ": " +
+            row.skipped);
+  }
+
+  /// What a policy that held everything lost is no result of its rule.
+  void add_never_evicted() {
+    std::vector<std::string> cells;
+    for (const Row& row : table_.rows)
+      if (!row.own_budget && row["evicted_tokens"] == 0.0) add_once(cells, label(row) + " at " + row.budget);
+    if (!cells.empty()) add("never evicted: " + joined(cells));
+  }
+
+  /// Policies that compress the prompt only read more keys than the budget says: a comparison should know.
+  void add_appending() {
+    std::vector<std::string> policies;
+    for (const Row& row : table_.rows)
+      if (row.holding == policy::Holding::append_only) add_once(policies, label(row));
+    if (!policies.empty()) add("keep every generated token beside the budget: " + joined(policies));
+  }
+
+  void add_parameters() {
+    if (table_.labels.size() > kMostSpelledOut)
+      return add("every value of every parameter: kvsim policy show NAME, or --format json");
+    for (const Row& row : table_.rows) add(label(row) + " = " + row.params);
+  }
+
+  const ShownTable& table_;
+  std::vector<std::string> notes_{};
+};
 
 std::string text_of(Console::Show show, const std::optional<double>& value) {
   if (!value) return "-";
@@ -81,7 +173,7 @@ class ReplayTable {
     for (const std::string& budget : budgets_) print_group(out, budget);
     table_.print_left_out(out);
     out << '\n';
-    for (const std::string& note : console_notes({.rows = rows_,
+    for (const std::string& note : Notes({.rows = rows_,
                                    .labels = labels_,
                                    .marked = std::find(won_.begin(), won_.end(), true) != won_.end(),
                                    .by_evidence = losses_ == nullptr && somewhere("evidence_loss"),
@@ -89,7 +181,8 @@ class ReplayTable {
                                    .several_cuts = several_cuts_,
                                    .bounded = bounded_,
                                    .priced = priced_,
-                                   .by_step = has_steps_}))
+                                   .by_step = has_steps_})
+                                       .make())
       out << note << '\n';
   }
 

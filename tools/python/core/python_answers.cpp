@@ -1,5 +1,3 @@
-#include "tools/python/core/python_answers.hpp"
-
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -18,6 +16,7 @@
 #include "analysis/results/utf8.hpp"
 #include "sim/base/error.hpp"
 #include "tools/python/core/python_cells.hpp"
+#include "tools/python/core/python_parts.hpp"
 #include "traces/capture/workload_item.hpp"
 #include "traces/model/sampling.hpp"
 

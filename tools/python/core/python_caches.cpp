@@ -1,5 +1,3 @@
-#include "tools/python/core/python_caches.hpp"
-
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -19,6 +17,7 @@
 #include "sim/loop/cell_caches.hpp"
 #include "tools/python/core/owned_array.hpp"
 #include "tools/python/core/python_cells.hpp"
+#include "tools/python/core/python_parts.hpp"
 #include "traces/format/header_source.hpp"
 #include "traces/format/memory_trace.hpp"
 

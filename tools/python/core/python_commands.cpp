@@ -1,5 +1,3 @@
-#include "tools/python/core/python_commands.hpp"
-
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -20,6 +18,7 @@
 #include "tools/commands/run_command.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/visible_text.hpp"
+#include "tools/python/core/python_parts.hpp"
 #include "tools/python/core/python_policies.hpp"
 #include "tools/signals.hpp"
 #include "tools/terminal.hpp"

@@ -1,14 +1,10 @@
 // kvsim._core: what the Python package calls. The package itself is tools/python/kvsim.
 #include <nanobind/nanobind.h>
 
-#include "tools/python/core/python_answers.hpp"
-#include "tools/python/core/python_caches.hpp"
 #include "tools/python/core/python_cells.hpp"
-#include "tools/python/core/python_commands.hpp"
 #include "tools/python/core/python_errors.hpp"
+#include "tools/python/core/python_parts.hpp"
 #include "tools/python/core/python_policies.hpp"
-#include "tools/python/core/python_records.hpp"
-#include "tools/python/core/python_traces.hpp"
 
 NB_MODULE(_core, module) {
   kvsim::python::bind_errors(module);

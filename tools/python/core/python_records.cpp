@@ -1,5 +1,3 @@
-#include "tools/python/core/python_records.hpp"
-
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -12,6 +10,7 @@
 #include "analysis/results/records.hpp"
 #include "tools/python/core/arrow_export.hpp"
 #include "tools/python/core/owned_array.hpp"
+#include "tools/python/core/python_parts.hpp"
 
 namespace nb = nanobind;
 

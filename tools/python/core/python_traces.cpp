@@ -1,5 +1,3 @@
-#include "tools/python/core/python_traces.hpp"
-
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -14,6 +12,7 @@
 #include "sim/base/error.hpp"
 #include "sim/replay/decisions.hpp"
 #include "tools/python/core/owned_array.hpp"
+#include "tools/python/core/python_parts.hpp"
 #include "traces/format/reader.hpp"
 
 namespace nb = nanobind;

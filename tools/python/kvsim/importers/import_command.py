@@ -21,9 +21,10 @@ import os
 import re
 import sys
 
-from ..writing.command_line import INPUT, INTERRUPTED, USAGE, Parser, UsageError, catch_termination, check_output, natural, real
-from .import_run import import_run
+from ..writing.command_line import Parser, UsageError, check_output, natural, real
+from ..writing.run_options import run_command
 from ..writing.trace_error import TraceError
+from .import_run import import_run
 
 NAME = "import_arrays.py"
 EXAMPLES = """Examples:
@@ -87,20 +88,11 @@ def read_config(path):
     return text, config
 
 
-def main(arguments):
-    catch_termination()
-    try:
-        options = parse_arguments(arguments)
-        model, tokens = import_run(options, *read_config(options.config))
-    except UsageError as error:
-        print(f"{NAME}: {error}", file=sys.stderr)
-        return USAGE
-    except (TraceError, OSError) as error:
-        print(f"{NAME}: {error}", file=sys.stderr)
-        return INPUT
-    except KeyboardInterrupt:
-        print(f"{NAME}: interrupted", file=sys.stderr)
-        return INTERRUPTED
+def run(options):
+    model, tokens = import_run(options, *read_config(options.config))
     print(f"{options.output}: {model.n_layers} layers, {model.n_q_heads} query and {model.n_kv_heads} KV heads of "
           f"{model.head_dim}, {tokens} tokens ({os.path.getsize(options.output)} bytes)")
-    return 0
+
+
+def main(arguments):
+    return run_command(NAME, parse_arguments, run, arguments)
