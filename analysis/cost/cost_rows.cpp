@@ -155,6 +155,24 @@ Columns<CostRow> of_tiers() {
        estimated(&Estimate::recompute)}};
 }
 
+Columns<CostRow> of_drafts() {
+  const auto of_draft = [](auto get) {
+    return [get](const CostRow& row) {
+      return row.drafting ? as_field(std::invoke(get, *row.drafting)) : Value();
+    };
+  };
+  using cost::Drafting;
+  return {
+      {"gamma", "tokens",
+       "drafted by this cache for each verification by the full one, where that is fastest at --acceptance; "
+       "0: not to draft; null: not asked",
+       of_draft(&Drafting::gamma)},
+      {"verify_seconds", "s", "the pass that verifies them", of_draft(&Drafting::verify)},
+      {"tokens_per_round", "tokens", "that come of it, mean", of_draft(&Drafting::tokens)},
+      {"drafted_tpot_seconds", "s", "per token, drafts and verification", of_draft(&Drafting::per_token)},
+      {"draft_speedup", "", "over the full cache alone", of_draft(&Drafting::speedup)}};
+}
+
 const Columns<CostRow>& columns() {
   static const Columns<CostRow> all = [] {
     Columns<CostRow> out = identity();
@@ -162,7 +180,7 @@ const Columns<CostRow>& columns() {
     add_latency(out);
     add_pass(out, "prefill", "the prefill", &cost::Latency::prefill);
     add_pass(out, "step", "the mean decode step", &cost::Latency::mean_step);
-    return std::move(out) + of_tiers();
+    return std::move(out) + of_tiers() + of_drafts();
   }();
   return all;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "analysis/results/records.hpp"
+#include "sim/cost/drafting.hpp"
 #include "sim/cost/estimate.hpp"
 
 namespace kvsim::analysis {
@@ -22,6 +23,7 @@ struct CostRow {
   std::uint64_t prompt = 0, generate = 0, batch = 0;
   std::optional<cost::Estimate> estimate{};      ///< nothing: the point cannot be
   std::optional<std::uint64_t> largest_batch{};  ///< within the machine's memory; nothing: not asked
+  std::optional<cost::Drafting> drafting{};      ///< for the full cache; nothing: not asked
   std::string skipped{};                         ///< why there is no estimate. Not a key
 };
 

@@ -155,6 +155,9 @@ std::vector<CostRow> cost_rows(const CostStudy& study) {
     if (!row.skipped.empty()) continue;
     row.estimate = results[i].estimate;
     row.largest_batch = results[i].largest_batch;
+    if (study.acceptance)
+      row.drafting = cost::fastest_drafting(study.model, study.machine, asked[i].serving,
+                                            row.estimate->time.per_token, *study.acceptance);
   }
   refuse_only_skipped(rows);
   return rows;

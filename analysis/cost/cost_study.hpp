@@ -1,6 +1,7 @@
 #pragma once
 /// Estimates over everything that is asked: policies, budgets and workloads, every one with every other.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "analysis/cost/cost_rows.hpp"
@@ -16,6 +17,7 @@ struct CostStudy {
   std::vector<std::uint64_t> prompts{}, generates{}, batches{};  ///< at least one of each
   std::vector<policy::Composition> policies{};
   std::vector<sim::Budget> budgets{};  ///< may be empty when every policy has a size of its own
+  std::optional<double> acceptance{};  ///< of tokens that each cache drafts for the full one; none: not asked
   unsigned threads = 0;                ///< 0: all. Never changes a row
 
   std::uint64_t points() const;

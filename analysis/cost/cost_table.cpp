@@ -214,6 +214,39 @@ void print_links(std::ostream& out, const Sections& sections, const std::vector<
   sections.print(out, "What a decode step loads, mean", links);
 }
 
+bool drafts(const std::vector<CostRow>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const CostRow& row) { return row.drafting.has_value(); });
+}
+
+/// What drafting for the full cache takes and gives, where it was asked.
+void add_draft_columns(TextTable& table) {
+  table.add_column("best gamma", Align::right);
+  table.add_column("drafted TPOT ms", Align::point);
+  table.add_column("speed-up", Align::point);
+}
+void add_draft_fields(std::vector<std::string>& fields, const CostRow& row) {
+  const std::optional<cost::Drafting>& of = row.drafting;
+  fields.push_back(of ? std::to_string(of->gamma) : "-");
+  fields.push_back(of ? people_text(1e3 * of->per_token) : "-");
+  fields.push_back(of ? people_text(of->speedup) : "-");
+}
+
+void print_drafts(std::ostream& out, const std::vector<CostRow>& rows) {
+  if (!drafts(rows)) return;
+  const std::map<std::string, std::string> labels = cost_labels(rows);
+  TextTable table;
+  table.add_column("policy", Align::left);
+  table.add_column("budget", Align::right);
+  add_draft_columns(table);
+  for (const CostRow& row : rows) {
+    std::vector<std::string> fields{labels.at(row.params), budget_text(row)};
+    add_draft_fields(fields, row);
+    table.add_row(fields);
+  }
+  out << "\nDrafting for the full cache, which is held besides\n";
+  table.print(out);
+}
+
 void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
   const Sections sections(rows);
   const Units units = units_of(rows);
@@ -243,6 +276,7 @@ void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
   step.push_back({"tokens/s", [](const Estimate& e) { return e.time.tokens_per_second; }, {}, true});
   sections.print(out, "Time of a decode step, mean, ms", step);
   print_links(out, sections, rows);
+  print_drafts(out, rows);
   print_preemption(out, rows);
   out << "\nc, m, o: bound by compute, by memory, by overhead (launches, links)\n" << units.legend << '\n';
 }
@@ -274,6 +308,7 @@ void print_points(std::ostream& out, const std::vector<CostRow>& rows) {
   table.add_column("TTFT s", Align::point);
   table.add_column("TPOT ms", Align::point);
   table.add_column("tokens/s", Align::point);
+  if (drafts(rows)) add_draft_columns(table);
   for (const CostRow& row : rows) {
     std::vector<std::string> fields;
     for (const Axis& axis : kAxes)
@@ -288,6 +323,7 @@ void print_points(std::ostream& out, const std::vector<CostRow>& rows) {
     number([](const Estimate& e) { return e.time.first_token; });
     number([](const Estimate& e) { return 1e3 * e.time.per_token; });
     number([](const Estimate& e) { return e.time.tokens_per_second; });
+    if (drafts(rows)) add_draft_fields(fields, row);
     table.add_row(fields);
   }
   out << '\n';

@@ -36,8 +36,8 @@ const std::vector<ColumnInfo>& draft_fields() {
       {"accepted", "tokens", "drafted tokens that a round accepts, mean"},
       {"accepted_by_place", "share", "of the rounds, those that accept 1, 2, ... gamma tokens or more"},
       {"overlap", "share",
-       "sum of min(p, q) over the vocabulary, p of the full cache and q of the draft, mean over tested tokens; "
-       "at temperature 1 where decoding is greedy"},
+       "sum of min(p, q) over the vocabulary, p of the full cache and q of the draft, mean over tested "
+       "tokens; at temperature 1 where decoding is greedy"},
       {"accepted_share", "share", "of the tested tokens, those that are accepted"},
       {"draft_bytes", "bytes per step",
        "keys, values and index that a drafting step reads over all lanes, as they are stored, mean"},

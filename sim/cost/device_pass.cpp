@@ -352,15 +352,17 @@ Demand DevicePass::rows_demand(double sequences, double pairs, double moved, dou
 }
 
 void DevicePass::decode_attention(PassTime& pass, const Holding& holding, const policy::Cost& cost,
-                                  std::uint64_t step) const {
+                                  std::uint64_t step, std::uint64_t rows) const {
   const double group_size = query_heads_ / stored_heads_;
+  const double width = real(model_.head_dim) + real(model_.value_dim);
   for (const EqualLayers& group : holding.layers) {
     const std::vector<Read> reads = reads_of(holding, group, step);
     for (const Read& read : reads) {
       const double index = batch_ * read.index_bytes;
-      Demand attention = rows_demand(batch_, batch_ * group_size * read.slots,
+      Demand attention = rows_demand(batch_, real(rows) * batch_ * group_size * read.slots,
                                      serving_.runtime.cache_traffic * batch_ * read.bytes,
                                      batch_ * read.bytes + index, index);
+      attention.bytes += real(rows - 1) * batch_ * activation_ * query_heads_ * width;
       decode_numbers(attention, cost, batch_ * read.coded);
       const double layers = real(group.layers) / real(reads.size());
       OpTime& time = pass[OpClass::attention];

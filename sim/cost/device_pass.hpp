@@ -56,9 +56,9 @@ class DevicePass {
   /// Adds the same for a policy that never holds more than its budget of the prompt.
   void streamed_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens, std::uint64_t past,
                           const Holding& holding) const;
-  /// Adds the attention of one row over the resident tokens at `step`.
-  void decode_attention(PassTime& pass, const Holding& holding, const policy::Cost& cost,
-                        std::uint64_t step) const;
+  /// Adds the attention of `rows` rows over the resident tokens at `step`, which are read once.
+  void decode_attention(PassTime& pass, const Holding& holding, const policy::Cost& cost, std::uint64_t step,
+                        std::uint64_t rows = 1) const;
   // Attention of an engine's step, whose sequences differ in length. Serving's batch must be 1, and numbers
   // be stored as they come.
 

@@ -217,6 +217,19 @@ PassTime pass_time(const Model& model, const Machine& machine, const Serving& se
   return pass;
 }
 
+PassTime verification_time(const Model& model, const Machine& machine, const Serving& serving,
+                           std::uint64_t tokens, std::uint64_t past) {
+  const DevicePass device(model, machine, serving);
+  const Holding full = whole_holding(model, stored_heads(model, serving.layout), past);
+  PassTime pass;
+  device.dense(pass, tokens);
+  device.decode_attention(pass, full, {}, tokens, tokens);
+  device.step_transfers(pass, full, tokens);
+  device.head(pass, tokens);
+  wait_for_host(pass, serving.runtime);
+  return pass;
+}
+
 Latency latency(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
                 const policy::Cost& cost) {
   Latency out;

@@ -78,6 +78,12 @@ PassTime step_time(const Model& model, const Machine& machine, const Serving& se
 PassTime pass_time(const Model& model, const Machine& machine, const Serving& serving, std::uint64_t tokens,
                    std::uint64_t past, bool logits);
 
+/// Returns the time of one step of every sequence of the batch that verifies drafted tokens: `tokens` rows
+/// attend to `past` tokens held in every lane and to themselves, by a kernel of decoding, which reads the
+/// cache once. The pass ends with the logits of all of them.
+PassTime verification_time(const Model& model, const Machine& machine, const Serving& serving,
+                           std::uint64_t tokens, std::uint64_t past);
+
 /// A request of a full batch.
 struct Latency {
   PassTime prefill{};

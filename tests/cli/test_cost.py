@@ -752,6 +752,26 @@ class Refusals(CostTest):
         self.assertIn("future", self.refused("--policy", "optimal", "--budget", "10%"))
         self.refused("--policy", "oracles", "--budget", "10%")
 
+    def test_drafting_pays_more_the_more_the_cache_weighs(self):
+        ask = ["cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--tp", 8, "--policy", "streaming_llm", "--budget", 512,
+               "--sweep", "prompt-tokens=1K,8K,32K", "batch=1,64", "--quiet"]
+        rows = list(csv.DictReader(io.StringIO(self.ok(*ask, "--acceptance", 0.81, "--format", "csv"))))
+        speedup = {(int(row["prompt"]), int(row["batch"])): float(row["draft_speedup"]) for row in rows}
+        for batch in 1, 64:
+            self.assertEqual(sorted(speedup[prompt, batch] for prompt in (1024, 8192, 32768)),
+                             [speedup[prompt, batch] for prompt in (1024, 8192, 32768)])
+        for row in rows:
+            gamma, a = int(row["gamma"]), 0.81
+            self.assertAlmostEqual(float(row["tokens_per_round"]), sum(a**i for i in range(gamma + 1)))
+            self.assertAlmostEqual(float(row["drafted_tpot_seconds"]) * float(row["tokens_per_round"]),
+                                   gamma * float(row["tpot_seconds"]) + float(row["verify_seconds"]))
+        never = list(csv.DictReader(io.StringIO(self.ok(*ask, "--acceptance", 0, "--format", "csv"))))
+        self.assertEqual({(row["gamma"], row["draft_speedup"]) for row in never}, {("0", "1")})
+        unasked = list(csv.DictReader(io.StringIO(self.ok(*ask, "--format", "csv"))))
+        self.assertEqual({row["gamma"] for row in unasked}, {""})
+        self.assertIn("speed-up", self.ok(*ask, "--acceptance", 0.81))
+        self.assertIn("--acceptance", self.fails(2, *ask, "--acceptance", 1.5))
+
 
 if __name__ == "__main__":
     kvsim_command.main()

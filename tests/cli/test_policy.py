@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Tests kvsim policy: everything registered is listed and explained, and policies/README.md shows a policy that compiles."""
+import csv
 import json
 import re
 
@@ -105,6 +106,20 @@ class Policy(CommandTest):
         text = (SOURCE / "policies" / "README.md").read_text()
         for name in re.findall(r"`((?:api|parts)/\w+\.hpp)`", text):
             self.assertTrue((SOURCE / "policies" / name).exists(), name)
+
+    def test_every_published_system_runs_or_says_why_not(self):
+        with open(SOURCE / "policies" / "systems.csv", newline="") as file:
+            specs = {row["system"]: row["spec"] for row in csv.DictReader(file)}
+        refused = set(registered("ABSENT"))
+        self.assertEqual(refused - set(specs.values()), set())
+        self.assertEqual(list(specs), sorted(specs, key=str.casefold))
+        for name in sorted(refused):
+            self.assertRegex(self.fails(2, "policy", "show", name), rf"(?s){name} is not here: .*\n.*\.\n")
+        for spec in set(specs.values()) - refused:
+            done = self.kvsim("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--prompt-tokens", "8K", "--budget",
+                              "2K", "--policy", spec, "--quiet")
+            if done.returncode != 0:
+                self.assertRegex(done.stderr, "needs file=", spec)  # it runs with numbers that calibrate has measured
 
 
 if __name__ == "__main__":

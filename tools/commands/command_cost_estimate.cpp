@@ -16,6 +16,7 @@
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"
 #include "tools/options/cost_options.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/options/traced_model.hpp"
 #include "tools/printing/cost_document.hpp"
 #include "tools/printing/cost_notes.hpp"
@@ -90,6 +91,7 @@ void draw_costs(const analysis::Records& costs, const std::string& place, bool o
 struct CostEstimateOptions : CostOptions {
   std::string trace, sequence, cut = "prompt", plot;
   std::vector<std::string> sweep;
+  std::optional<double> acceptance;
 };
 
 /// Values of an axis that --sweep gives; none if it does not.
@@ -163,6 +165,8 @@ void run_traced(const CostEstimateOptions& options) {
       usage_error("the prompt and what is generated are the trace's", "--sweep " + text);
   if (!options.serving.hit_rate.empty())
     usage_error("is what the replay counts", "--hit-rate", "Ask without --trace.");
+  if (options.acceptance)
+    usage_error("prices drafts by the policies' rules", "--acceptance", "Ask without --trace.");
   if (options.sequence == "all") usage_error("one sequence is priced at a time", "--sequence all");
   const ChosenSequence chosen =
       chosen_sequences(options.trace, options.sequence, {trace::parse_cut(options.cut)}).front();
@@ -194,6 +198,7 @@ void run_ruled(const CostEstimateOptions& options) {
   analysis::CostStudy study = study_of(options, asked_model(options));
   study.prompts = numbers(options, "prompt-tokens", options.prompt_tokens, required_tokens);
   study.generates = numbers(options, "generate", options.generate, parse_tokens);
+  study.acceptance = options.acceptance;
   check_cost_study(study, true);
   show(options, study, analysis::cost_rows(study), cost_document(study));
 }
@@ -221,6 +226,11 @@ void add_question_options(Command command, CostEstimateOptions& options) {
                   "Every value with every other: prompt-tokens=8K,32K batch=1..64:x2 generate=64,256\n"
                   "budget=5%..50%:+5% (..:xF multiplies, ..:+S adds)")
       .takes_all_words();
+  command.add_option(
+      "--acceptance", options.acceptance, "SHARE",
+      "Let each policy draft for the full cache, which accepts this share of the tokens (overlap\n"
+      "of kvsim evaluate --mode draft): the best number to draft, and the speed-up",
+      between(0.0, 1.0));
   command.add_option("--plot", options.plot, "DIR|FILE",
                      "Draw the figures that the rows allow into this folder, or the first of them as a\n"
                      ".svg, .png or .pdf (kvsim plot draws any of them from csv)");
