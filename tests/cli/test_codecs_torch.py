@@ -88,6 +88,8 @@ def of_torch(kind):
 
 CODECS = [Kivi(2, 32, 32), Kivi(4, 32, 64), Plain(4, 32), Plain(2, 32),
           Engine("q8_0", of_gguf(gguf.GGMLQuantizationType.Q8_0)), Engine("q4_0", of_gguf(gguf.GGMLQuantizationType.Q4_0)),
+          *(Engine(f"llama_cpp(keys={name},values={name})", of_gguf(getattr(gguf.GGMLQuantizationType, name.upper())))
+            for name in ("q4_1", "q5_0", "q5_1")),
           Engine("fp8", of_torch(torch.float8_e4m3fn)), Engine("fp8(format=e5m2)", of_torch(torch.float8_e5m2))]
 
 

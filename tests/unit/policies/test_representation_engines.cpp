@@ -156,8 +156,8 @@ TEST_CASE("llama.cpp's cache has a type for keys and one for values") {
 
 TEST_CASE("a vector of zeros stays one in every format") {
   for (const char* text :
-       {"fp8", "int8", "int8(variant=vllm)", "q8_0", "q4_0", "llama_cpp", "nvfp4", "scalar(group=32)",
-        "scalar(group=32,zero=integer)", "scalar(group=32,zero=absmax)"}) {
+       {"fp8", "int8", "int8(variant=vllm)", "q8_0", "q4_0", "llama_cpp", "turboquant", "nvfp4",
+        "scalar(group=32)", "scalar(group=32,zero=integer)", "scalar(group=32,zero=absmax)"}) {
     CAPTURE(text);
     const RepresentedCache cache({.representation = text, .prompt = 3, .dim = 32, .scale = 0});
     for (std::size_t c = 0; c < 32; ++c) CHECK(cache.key(1, c) == 0);

@@ -1,0 +1,254 @@
+// A vector is turned so that its numbers are alike, and each is stored as the nearest of a few levels.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+#include "policies/parts/codes/coding_cost.hpp"
+#include "policies/parts/codes/float_format.hpp"
+#include "policies/parts/codes/hadamard.hpp"
+#include "policies/parts/codes/row_codec.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/rng.hpp"
+
+namespace kvsim::policy::turboquant {
+namespace {
+
+constexpr std::uint64_t kScaleBits = 16;
+
+/// The positive levels that a standard normal number is nearest to on average (Lloyd 1982; Max 1960), of 1 to
+/// 4 bits.
+constexpr float kLevels[4][8] = {{0.7979F},
+                                 {0.4528F, 1.5104F},
+                                 {0.2451F, 0.7560F, 1.3439F, 2.1519F},
+                                 {0.1284F, 0.3880F, 0.6568F, 0.9423F, 1.2562F, 1.6180F, 2.0690F, 2.7326F}};
+
+float nearest_level(float x, std::uint64_t bits) {
+  const float* const levels = kLevels[bits - 1];
+  const std::size_t n = std::size_t{1} << (bits - 1);
+  std::size_t level = 0;
+  while (level + 1 < n && std::fabs(x) > (levels[level] + levels[level + 1]) / 2) ++level;
+  return x < 0 ? -levels[level] : levels[level];
+}
+
+enum class Form { mse, product, sign, range };
+
+struct Rule {
+  Form keys = Form::mse, values = Form::mse;
+  std::uint64_t bits = 4, value_bits = 4;
+  bool hadamard = false, unit_length = false;
+
+  static Form form(const Params& params, const char* name) {
+    return params.is(name, "product") ? Form::product
+           : params.is(name, "sign")  ? Form::sign
+           : params.is(name, "range") ? Form::range
+                                      : Form::mse;
+  }
+  static Rule of(const Params& params) {
+    return {form(params, "form"),   form(params, "value_form"),        params.count("bits"),
+            params.count("values"), params.is("rotation", "hadamard"), params.flag("unit_length")};
+  }
+};
+
+/// Rows of independent normal numbers, [dim, dim]; orthogonal and of length 1 where they turn.
+std::vector<float> normal_rows(std::size_t dim, std::uint64_t seed, std::string_view use, bool orthogonal) {
+  std::vector<double> rows(dim * dim);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = normal(combine({seed, key_of(use), i}));
+  for (std::size_t i = 0; orthogonal && i < dim; ++i) {
+    double* const row = rows.data() + i * dim;
+    for (std::size_t j = 0; j < i; ++j) {
+      const double* const other = rows.data() + j * dim;
+      const double share = std::inner_product(row, row + dim, other, 0.0);
+      for (std::size_t c = 0; c < dim; ++c) row[c] -= share * other[c];
+    }
+    const double length = std::sqrt(std::inner_product(row, row + dim, row, 0.0));
+    for (std::size_t c = 0; c < dim; ++c) row[c] /= length;
+  }
+  return {rows.begin(), rows.end()};
+}
+
+/// out = rows * x, or its transpose times x.
+void multiply(const std::vector<float>& rows, std::span<const float> x, bool transposed,
+              std::vector<float>& out) {
+  const std::size_t dim = x.size();
+  out.assign(dim, 0);
+  for (std::size_t i = 0; i < dim; ++i) {
+    const float* const row = rows.data() + i * dim;
+    if (transposed)
+      for (std::size_t c = 0; c < dim; ++c) out[c] += x[i] * row[c];
+    else
+      for (std::size_t c = 0; c < dim; ++c) out[i] += x[c] * row[c];
+  }
+}
+
+/// One side of the cache.
+class TurboCode {
+ public:
+  /// `seed`: of the turn, the same in all layers. Without a dimension it only counts bits.
+  TurboCode(Form form, std::uint64_t bits, const Rule& rule, std::size_t dim = 0, std::uint64_t seed = 0)
+      : form_(form), bits_(bits), hadamard_(rule.hadamard), unit_length_(rule.unit_length) {
+    if (dim == 0 || form == Form::range) return;
+    if (!hadamard_) turn_ = normal_rows(dim, seed, "turboquant", true);
+    if (form == Form::product) signs_ = normal_rows(dim, seed, "turboquant.signs", false);
+  }
+
+  void code(std::span<float> vector, std::size_t /*lane*/) const {
+    bound(vector);
+    if (form_ == Form::range) return ScalarCode{ScalarKind::offset, bits_}.code(vector.data(), vector.size());
+    double squares = 0;
+    for (const float x : vector) squares += static_cast<double>(x) * static_cast<double>(x);
+    const float norm = static_cast<float>(std::sqrt(squares));
+    if (!(norm > 0)) return;
+    for (float& x : vector) x /= norm;
+    std::vector<float> unit(vector.begin(), vector.end());
+    turn(vector, false);
+    const float root = std::sqrt(static_cast<float>(vector.size()));
+    const std::uint64_t bits = form_ == Form::mse ? bits_ : bits_ - 1;
+    std::vector<float> turned(vector.begin(), vector.end());
+    double left = 0, length = 0;
+    for (std::size_t c = 0; c < vector.size(); ++c) {
+      vector[c] = nearest_level(vector[c] * root, bits) / root;
+      const double error = static_cast<double>(turned[c]) - static_cast<double>(vector[c]);
+      left += error * error;
+      length += static_cast<double>(vector[c]) * static_cast<double>(vector[c]);
+    }
+    if (form_ == Form::sign) {
+      const float spread =
+          nearest_half(static_cast<float>(std::sqrt(left / static_cast<double>(vector.size()))));
+      for (std::size_t c = 0; c < vector.size(); ++c) vector[c] += turned[c] > vector[c] ? spread : -spread;
+    }
+    if (unit_length_)
+      for (float& x : vector) x = static_cast<float>(static_cast<double>(x) / std::sqrt(length));
+    turn(vector, true);
+    if (form_ == Form::product) add_signs(unit, nearest_half(static_cast<float>(std::sqrt(left))), vector);
+    const float stored = nearest_half(norm);
+    for (float& x : vector) x *= stored;
+  }
+  std::uint64_t code_bits(std::size_t dim) const { return bits_ * dim; }
+  /// A norm; beside signs the residual's, and of a range its least number.
+  std::uint64_t parameter_bits(std::size_t /*dim*/) const {
+    return (form_ == Form::mse ? 1 : 2) * kScaleBits;
+  }
+  std::uint64_t shared_bits() const { return 0; }
+
+ private:
+  void turn(std::span<float> x, bool back) const {
+    if (hadamard_) return hadamard(x);
+    std::vector<float> out;
+    multiply(turn_, x, back, out);
+    std::copy(out.begin(), out.end(), x.begin());
+  }
+  /// sqrt(pi / 2) / d |r| S' sign(S r), with r what is left of the unit vector.
+  void add_signs(std::vector<float>& unit, float left, std::span<float> coded) const {
+    for (std::size_t c = 0; c < unit.size(); ++c) unit[c] -= coded[c];
+    std::vector<float> products, sum;
+    multiply(signs_, unit, false, products);
+    for (float& product : products) product = product > 0 ? 1.0F : -1.0F;
+    multiply(signs_, products, true, sum);
+    const float factor = std::sqrt(std::numbers::pi_v<float> / 2) / static_cast<float>(unit.size()) * left;
+    for (std::size_t c = 0; c < unit.size(); ++c) coded[c] += factor * sum[c];
+  }
+
+  Form form_;
+  std::uint64_t bits_;
+  bool hadamard_, unit_length_;
+  std::vector<float> turn_{}, signs_{};  ///< [dim, dim]
+};
+
+Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
+                 std::uint64_t appended) {
+  const Rule rule = Rule::of(params);
+  return row_ledger(TurboCode(rule.keys, rule.bits, rule), TurboCode(rule.values, rule.value_bits, rule),
+                    shape, kept + appended);
+}
+
+std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {
+  const Rule rule = Rule::of(params);
+  const auto keys = static_cast<std::size_t>(unit.head_dim),
+             values = static_cast<std::size_t>(unit.value_dim);
+  for (const std::size_t dim : {keys, values})
+    if (rule.hadamard && !std::has_single_bit(dim))
+      usage_error("a vector of " + std::to_string(dim) +
+                      " numbers has no Walsh-Hadamard transform, whose size is a power of two",
+                  "turboquant(" + params.text() + ")", "Say rotation=random.");
+  return std::make_unique<RowRepresentation<TurboCode>>(
+      TurboCode(rule.keys, rule.bits, rule, keys, unit.seed),
+      TurboCode(rule.values, rule.value_bits, rule, values, unit.seed));
+}
+
+/// Queries are turned as keys are, and outputs back as values are; with signs queries meet S, too.
+Cost cost_of(const Params& params, const CostShape& shape) {
+  const Rule rule = Rule::of(params);
+  const auto ops = [&](Form form, std::uint64_t bits, std::size_t dim) {
+    if (form == Form::range) return scalar_code_ops({ScalarKind::offset, bits});
+    // The norm, a division, a comparison per bit, packing; unpacking, a look-up, the norm, and with signs an
+    // addition.
+    return CodeOps{4 + real(bits) + (rule.hadamard ? 1 + std::log2(real(std::max<std::size_t>(2, dim))) : 0),
+                   form == Form::mse ? 3.0 : 4.0};
+  };
+  Cost out = coding_cost(shape, ops(rule.keys, rule.bits, shape.head_dim),
+                         ops(rule.values, rule.value_bits, shape.value_dim), Coding::appending);
+  if (rule.hadamard && rule.keys != Form::product) return out;
+  const std::size_t columns = (rule.hadamard ? 0 : shape.head_dim) +
+                              (rule.keys == Form::product ? shape.head_dim : 0),
+                    tokens = std::min(shape.prompt, shape.budget);
+  out.prompt = out.prompt + projected_keys(shape, tokens, columns);
+  out.step =
+      out.step + projected_keys(shape, 1, columns) + projected_queries(shape, shape.query_heads, columns);
+  if (!rule.hadamard && rule.values != Form::range) {  // values in, outputs out
+    out.prompt = out.prompt + projected_keys(shape, tokens, shape.value_dim);
+    out.step = out.step + projected_keys(shape, 1, shape.value_dim) +
+               projected_queries(shape, shape.query_heads, shape.value_dim);
+  }
+  return out;
+}
+
+ParamSpec form_param(const char* name, std::vector<std::string> forms, const char* help) {
+  return choice_param(name, "mse", std::move(forms), help);
+}
+
+}  // namespace
+
+PolicySpec spec() {
+  return {
+      .name = "turboquant",
+      .summary =
+          "numbers of a randomly turned vector at the best levels for normal ones; keys perhaps with signs",
+      .paper =
+          "Zandieh, Daliri, Hadian, Mirrokni, TurboQuant: Online Vector Quantization with Near-optimal Distortion Rate, 2025, "
+          "https://arxiv.org/abs/2504.19874",
+      .details =
+          "A vector is stored as its norm, in 16 bits, and the direction: turned by a random orthogonal matrix its d numbers are "
+          "about normal with variance 1/d, and each becomes the nearest of the 2^bits levels of least mean squared error for "
+          "those. form=product spends one of the bits on the signs of S r, with r what is left of the direction and S normal numbers, "
+          "and stores |r|: a key then reads with sqrt(pi/2) / d |r| S' sign(S r) more, so that its product with a query is right "
+          "in the mean over S. form=sign spends it on the signs of what is left of each turned number, and stores their root mean square. "
+          "value_form=range has 2^bits equal steps from the least to the largest number of a value, which is not turned. With "
+          "unit_length the turned levels are divided by their length before they are turned back. A token's own query reads its code. "
+          "The matrices follow from the seed, are the same in all layers and are not counted.",
+      .departures = {{"paper: levels for the exact density on the sphere",
+                      "those for normal numbers, which it approaches"},
+                     {"lmdeploy, vLLM: a Hadamard transform without random signs",
+                      "rotation=hadamard; presets turboquant.lmdeploy and turboquant.vllm"},
+                     {"vLLM: leaves the first and last two layers as they are", "codes every layer"}},
+      .params = {count_param("bits", "4", {1, 4},
+                             "of a number of a key, the sign of the other forms included"),
+                 form_param("form", {"mse", "product", "sign"}, "of keys"),
+                 count_param("values", "4", {1, 4}, "bits of a number of a value"),
+                 form_param("value_form", {"mse", "range"}, "of values"),
+                 choice_param("rotation", "random", {"random", "hadamard"}, "what turns a vector"),
+                 flag_param("unit_length", "false", "divides the levels of a vector by their length")},
+      .randomised = true,
+      .cost = cost_of,
+      .check =
+          [](const Params& params) {
+            if (!params.is("form", "mse") && params.count("bits") < 2)
+              usage_error("one bit is the sign, and at least one is a level",
+                          "turboquant(" + params.text() + ")", "Say bits=2 or more.");
+          },
+      .rule = RepresentationRule{.ledger = ledger_of, .make = make}};
+}
+
+}  // namespace kvsim::policy::turboquant
