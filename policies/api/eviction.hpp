@@ -150,6 +150,13 @@ class Prompt {
   virtual Rotary rotary() const;
   /// With Needs::queries. Factor on q.k before the softmax.
   virtual double scale() const;
+  /// With Needs::queries. What attention makes of x = scale * q.k: cap * tanh(x / cap); 0: x.
+  virtual double cap() const { return 0; }
+  /// With Needs::queries. A logit that takes part in the softmax of each of the head's rows and gives
+  /// nothing; -infinity: none.
+  virtual float sink([[maybe_unused]] int query_head) const {
+    return -std::numeric_limits<float>::infinity();
+  }
   /// With Needs::classes. TokenClass bits per position, [prompt].
   virtual std::span<const std::uint8_t> classes() const;
   /// With Needs::output_weights. [value_dim, hidden]: the query head's share of the layer's output
@@ -181,7 +188,7 @@ struct Step {
   std::size_t own_slot = 0;         ///< slot of the query's own token
   /// [n_query_heads, slots]: raw attention of the full row on each resident, with Needs::decode_rows.
   MatrixView attention;
-  /// [n_query_heads]: sum of that row; raw / mass is what the compressed cache computes.
+  /// [n_query_heads]: sum of that row, with a sink's share; raw / mass is what the compressed cache computes.
   std::span<const double> mass;
   MatrixView keys;     ///< [n_lanes, head_dim]: the token's own keys
   MatrixView values;   ///< [n_lanes, value_dim]: the token's own values

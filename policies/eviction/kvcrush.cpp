@@ -32,6 +32,8 @@ class HeadPrompt final : public Prompt {
   MatrixView queries(int head) const override { return layer_.queries(first_query_head_ + head); }
   Rotary rotary() const override { return layer_.rotary(); }
   double scale() const override { return layer_.scale(); }
+  double cap() const override { return layer_.cap(); }
+  float sink(int head) const override { return layer_.sink(first_query_head_ + head); }
   std::span<const std::uint8_t> classes() const override { return layer_.classes(); }
   MatrixView output_weights(int head) const override {
     return layer_.output_weights(first_query_head_ + head);

@@ -1,5 +1,6 @@
 // Ranks what is held again and again while an answer is written.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -109,26 +110,34 @@ class HeldRows {
   std::vector<float> rows_;
 };
 
+/// What attention makes of products of queries and keys, as Prompt says.
+struct LogitRule {
+  double scale = 1, cap = 0;
+  std::vector<float> sinks{};  ///< of the unit's query heads
+};
+
 /// What a cache holds, as if it were a prompt.
 class HeldPrompt final : public Prompt {
  public:
-  HeldPrompt(const HeldRows& rows, std::size_t length, double scale)
-      : rows_(rows), length_(length), scale_(scale) {}
+  HeldPrompt(const HeldRows& rows, std::size_t length, const LogitRule& rule)
+      : rows_(rows), length_(length), rule_(rule) {}
   std::size_t length() const override { return length_; }
   MatrixView keys(int lane) const override { return rows_.keys(static_cast<std::size_t>(lane)); }
   MatrixView values(int lane) const override { return rows_.values(static_cast<std::size_t>(lane)); }
   MatrixView queries(int head) const override { return rows_.queries(static_cast<std::size_t>(head)); }
-  double scale() const override { return scale_; }
+  double scale() const override { return rule_.scale; }
+  double cap() const override { return rule_.cap; }
+  float sink(int head) const override { return rule_.sinks[static_cast<std::size_t>(head)]; }
 
  private:
   const HeldRows& rows_;
   std::size_t length_;
-  double scale_;
+  const LogitRule& rule_;
 };
 
 /// Shows `observer` the last rows of attention among tokens at ascending `positions`.
 void show_rows(Eviction& observer, const CacheUnit& unit, const HeldRows& held,
-               std::span<const Position> positions, double scale) {
+               std::span<const Position> positions, const LogitRule& rule) {
   const std::size_t n = positions.size(), rows = std::min(observer.prompt_rows(), n);
   std::vector<float> p(rows * n);
   std::vector<double> logits(n);
@@ -141,9 +150,11 @@ void show_rows(Eviction& observer, const CacheUnit& unit, const HeldRows& held,
       while (!unit.sees(static_cast<std::size_t>(positions[i]), static_cast<std::size_t>(positions[first])))
         ++first;
       const std::span<double> seen = std::span(logits).subspan(first, i + 1 - first);
-      for (std::size_t j = first; j <= i; ++j)
-        seen[j - first] = scale * product_of(queries.row(i), keys.row(j));
-      softmax(seen);
+      for (std::size_t j = first; j <= i; ++j) {
+        const double logit = rule.scale * product_of(queries.row(i), keys.row(j));
+        seen[j - first] = rule.cap == 0 ? logit : rule.cap * std::tanh(logit / rule.cap);
+      }
+      softmax(seen, static_cast<double>(rule.sinks[static_cast<std::size_t>(head)]));
       float* const row = p.data() + (i - (n - rows)) * n;
       std::fill_n(row, n, 0.0F);
       for (std::size_t j = first; j <= i; ++j) row[j] = static_cast<float>(seen[j - first]);
@@ -156,7 +167,7 @@ void show_rows(Eviction& observer, const CacheUnit& unit, const HeldRows& held,
 struct Shared {
   Settings set;
   CacheUnit unit;
-  double scale = 1;
+  LogitRule rule{};
   std::size_t prompt = 0;  ///< tokens of the text before the first generated one
 
   /// Returns the indices of what stays, of tokens at ascending positions. `round`: of random draws.
@@ -165,8 +176,8 @@ struct Shared {
     CacheUnit now = unit;
     now.seed = combine({unit.seed, key_of("periodic"), static_cast<std::uint64_t>(round)});
     const std::unique_ptr<Eviction> base = set.base.make_eviction(now);
-    show_rows(*base, unit, held, positions, scale);
-    base->finish_prompt(HeldPrompt(held, positions.size(), scale));
+    show_rows(*base, unit, held, positions, rule);
+    base->finish_prompt(HeldPrompt(held, positions.size(), rule));
     std::vector<double> scores(base->scores().begin(), base->scores().end());
     if (set.keeps_prompt) {
       const auto [least, most] = std::minmax_element(scores.begin(), scores.end());
@@ -234,7 +245,11 @@ class Periodic final : public OverBase<Eviction> {
   void finish_prompt(const Prompt& prompt) override {
     base().finish_prompt(prompt);
     shared_->prompt = prompt.first() + prompt.length();
-    if (needs_.queries) shared_->scale = prompt.scale();
+    if (needs_.queries) {
+      shared_->rule = {prompt.scale(), prompt.cap(), {}};
+      for (int head = 0; head < shared_->unit.n_query_heads(); ++head)
+        shared_->rule.sinks.push_back(prompt.sink(head));
+    }
     prompt_rows_.resize(prompt.length());
     for (std::size_t j = 0; j < prompt.length(); ++j)
       prompt_rows_.set(

@@ -2,6 +2,9 @@
 
 #include <Eigen/Core>
 #include <algorithm>
+#include <cmath>
+
+#include "sim/base/cap_logits.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -22,26 +25,22 @@ Eigen::Map<const RowMajor, 0, Stride> map(MatrixView m) {
 
 }  // namespace
 
-void cap_logits(float* row, std::size_t n, double cap) {
-  if (cap == 0) return;
-  const auto most = static_cast<float>(cap);
-  std::size_t i = 0;
-  for (; i + kPacket <= n; i += kPacket) {
-    Eigen::Map<Packet> logits(row + i);
-    logits = (logits / most).tanh() * most;
-  }
-  Packet tail = Packet::Zero();
-  std::copy(row + i, row + n, tail.data());
-  tail = (tail / most).tanh() * most;
-  std::copy_n(tail.data(), n - i, row + i);
+AttentionShape attention_shape(const trace::Model& model, std::uint32_t layer, std::size_t query_head) {
+  return {model.attn_scale, model.layer_window[layer], model.logit_softcap, model.sink(layer, query_head)};
 }
 
-void softmax(float* row, std::size_t n) {
+double sink_share(std::span<const float> row) {
+  double sum = 0;
+  for (const float a : row) sum += static_cast<double>(a);
+  return std::max(0.0, 1 - sum);
+}
+
+float softmax(float* row, std::size_t n, float sink) {
   Packet most = Packet::Constant(row[0]);
   std::size_t i = 0;
   for (; i + kPacket <= n; i += kPacket) most = most.max(Eigen::Map<const Packet>(row + i));
   for (; i < n; ++i) most[0] = std::max(most[0], row[i]);
-  const float largest = most.maxCoeff();
+  const float largest = std::max(most.maxCoeff(), sink);
   Packet sums = Packet::Zero();
   i = 0;
   for (; i + kPacket <= n; i += kPacket) {
@@ -59,10 +58,12 @@ void softmax(float* row, std::size_t n) {
       sums[j] += tail[j];
     }
   }
-  float sum = 0;
+  const float of_sink = std::exp(sink - largest);
+  float sum = of_sink;
   for (std::size_t j = 0; j < kPacket; ++j) sum += sums[static_cast<Eigen::Index>(j)];
   const float factor = 1.0F / sum;
   for (std::size_t j = 0; j < n; ++j) row[j] *= factor;
+  return of_sink * factor;
 }
 
 void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first_query, const KeyPanels& keys,
@@ -81,7 +82,7 @@ void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first
                                   : 0;
     float* row = out + i * stride;
     cap_logits(row + begin, end - begin, shape.cap);
-    softmax(row + begin, end - begin);
+    softmax(row + begin, end - begin, shape.sink);
     std::fill(row, row + begin, 0.0F);
     std::fill(row + end, row + n_keys, 0.0F);
   }

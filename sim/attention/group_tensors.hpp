@@ -63,6 +63,9 @@ class GroupTensors {
   }
   std::uint8_t token_class(std::size_t position) const { return classes_.empty() ? 0 : classes_[position]; }
 
+  /// Returns which query head of the layer is number `query_head` of the group.
+  std::uint32_t model_head(std::size_t query_head) const;
+
   /// Reads queries [first, first + n) of a query head of the group from the trace. `out` has at least n *
   /// head_dim floats.
   void read_queries(std::size_t query_head, std::size_t first, std::size_t n, std::span<float> out) const;
@@ -85,6 +88,11 @@ class GroupTensors {
     MatrixView queries(int query_head) const override;
     Rotary rotary() const override { return all_->sequence_->model().rotary(all_->group_.layer); }
     double scale() const override { return all_->sequence_->model().attn_scale; }
+    double cap() const override { return all_->sequence_->model().logit_softcap; }
+    float sink(int query_head) const override {
+      return all_->sequence_->model().sink(
+          all_->group_.layer, all_->model_head(at(query_head, all_->sequence_->model().group())));
+    }
     std::span<const std::uint8_t> classes() const override;
     MatrixView output_weights(int query_head) const override;
 
@@ -100,8 +108,6 @@ class GroupTensors {
   };
 
  private:
-  /// Returns which query head of the layer is number `query_head` of the group.
-  std::uint32_t model_head(std::size_t query_head) const;
   void read_classes();
   void read_output_weights();
 

@@ -42,7 +42,7 @@ void QueryReader::rows(std::size_t query_head, std::size_t first, std::size_t n,
   if (unasked > 0) std::fill_n(queries.begin(), unasked * dim, 0.0F);
   if (unasked < n) read(query_head, first + unasked, n - unasked, queries.subspan(unasked * dim));
   if (unasked < n || lost > 0)
-    attention_rows({model.attn_scale, model.layer_window[tensors_->group().layer], model.logit_softcap},
+    attention_rows(attention_shape(model, tensors_->group().layer, tensors_->model_head(query_head)),
                    {queries.data(), n, dim, dim}, first, tensors_->key_panels(query_head / model.group()),
                    out, stride);
   if (lost < unasked)

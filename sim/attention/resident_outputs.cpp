@@ -21,8 +21,10 @@ void ResidentOutputs::begin(const AttendedBlock& block) {
   sum(block, true);
   whole_.resize(rows * dim);
   mass_.resize(rows);
+  sink_.assign(rows, 0.0F);
   for (std::size_t r = 0; r < rows; ++r) {
-    mass_[r] = seen_[r];
+    if (block.sinks) sink_[r] = std::max(0.0F, 1 - seen_[r]);
+    mass_[r] = seen_[r] + sink_[r];
     for (std::size_t c = 0; c < dim; ++c) whole_[r * dim + c] = sums_[r * dim + c] / mass_[r];
   }
 }
@@ -61,9 +63,9 @@ void ResidentOutputs::difference(const AttendedBlock& block, std::span<const Res
   for (std::size_t r = 0; r < rows; ++r) {
     const float* sums = sums_.data() + r * dim;
     const float* o = whole_.data() + r * dim;
-    const float seen = seen_[r];
+    const float seen = seen_[r], held = seen + sink_[r];
     if (by_held) {
-      for (std::size_t c = 0; c < dim; ++c) out[r * dim + c] = (seen > 0 ? sums[c] / seen : 0.0F) - o[c];
+      for (std::size_t c = 0; c < dim; ++c) out[r * dim + c] = (held > 0 ? sums[c] / held : 0.0F) - o[c];
     } else {
       // O is the sum of the whole row and m its mass, D and d those of the evicted positions: o' - o = (O -
       // D) / (m - d) - O / m.

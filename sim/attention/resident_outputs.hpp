@@ -1,7 +1,7 @@
 #pragma once
 /// Computes the attention outputs of a block of queries over the resident positions of one cell: o' = sum
 /// over resident j of a(j) v_j, divided by sum over resident j of a(j), beside o = sum over all j of a(j)
-/// v_j.
+/// v_j. Where a sink has a share of the rows, both divisors have it, too.
 ///
 /// The sums run over the resident positions, or over the evicted ones if those are fewer and do not get
 /// nearly all of a row's attention, in order of position. Which of the two, and every rounding, depends on
@@ -20,6 +20,7 @@ struct AttendedBlock {
   MatrixView attention;  ///< [positions, heads * n_steps]: full rows, transposed
   MatrixView values;     ///< [positions, dim]
   std::uint32_t first_step = 1, n_steps = 1;
+  bool sinks = false;  ///< a sink has what a row does not give to keys
 };
 
 class ResidentOutputs {
@@ -46,6 +47,7 @@ class ResidentOutputs {
 
   std::vector<float> whole_;  ///< o, divided by mass_
   std::vector<float> mass_;   ///< [heads * n_steps]: the sum of each whole row, 1 up to rounding
+  std::vector<float> sink_;   ///< [heads * n_steps]: the share of it that the sink has
   std::vector<Steps> steps_;  ///< per position
   std::vector<std::int32_t> positions_;
   std::vector<float> sums_, seen_;              ///< [heads * n_steps, dim] and [heads * n_steps]

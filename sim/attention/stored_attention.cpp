@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/attention/attention_rows.hpp"
+#include "sim/base/cap_logits.hpp"
 #include "sim/base/dot.hpp"
 
 namespace kvsim::sim {
@@ -36,7 +36,7 @@ void StoredAttention::attend(const policy::CacheRows& rows, std::size_t lane, st
     cap_logits(&seen_logits_.back(), 1, sight.cap);
     seen_logits_.back() += rows.rest_bias(lane);
   }
-  softmax(seen_logits_.data(), seen_logits_.size());
+  sink_weight_ = softmax(seen_logits_.data(), seen_logits_.size(), sight.sink);
   std::ranges::fill(weights, 0.0F);
   std::fill_n(out, value_dim, 0.0F);
   for (std::size_t j = 0; j < seen_.size(); ++j) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "policies/api/cache_rows.hpp"
+#include "sim/attention/attention_rows.hpp"
 #include "sim/base/matrix_view.hpp"
 
 namespace kvsim::sim {
@@ -15,6 +16,7 @@ class StoredAttention {
   struct Sight {
     double scale = 1;            ///< factor on q.k
     double cap = 0;              ///< of scale * q.k, as cap_logits() takes it
+    float sink = kNoSink;        ///< logit of the query head's sink
     policy::Position first = 0;  ///< earlier positions are beyond the layer's window
     /// A token that is attended beside the slots: the query's own, if it has been evicted. Empty: none.
     std::span<const float> own_key{}, own_value{};
@@ -27,8 +29,8 @@ class StoredAttention {
   /// Computes weights = softmax(scale * q.k, capped, + bias) of one query of a lane over the slots, and
   /// behind them the token beside them, and `out` [value_dim], the sum of the values by these weights.
   /// Weights of slots that the query does not see or read are 0. Where the lane has a row for the rest, that
-  /// is attended, too, with a weight of its own. The bits depend on the slots and their order alone. At least
-  /// one slot is seen.
+  /// is attended, too, with a weight of its own; a sink has its share of the softmax. The bits depend on the
+  /// slots and their order alone. At least one slot is seen.
   void attend(const policy::CacheRows& rows, std::size_t lane, std::span<const float> query,
               const Sight& sight, std::span<float> weights, float* out);
   /// The logits of the latest call, as weights; not defined where they are 0.
@@ -37,11 +39,13 @@ class StoredAttention {
   std::span<const std::size_t> seen() const { return seen_; }
   /// The weight of the row for the rest; 0: there is none.
   float rest_weight() const { return rest_weight_; }
+  /// The weight of the sink; 0: there is none.
+  float sink_weight() const { return sink_weight_; }
 
  private:
   std::vector<float> scaled_, logits_, seen_logits_;
   std::vector<std::size_t> seen_;
-  float rest_weight_ = 0;
+  float rest_weight_ = 0, sink_weight_ = 0;
 };
 
 }  // namespace kvsim::sim

@@ -113,8 +113,9 @@ std::vector<HashCorrelation> hash_correlation(const trace::Sequence& sequence, c
     const auto layer = static_cast<std::uint32_t>(lane / model.n_kv_heads);
     const auto kv_head = static_cast<std::uint32_t>(lane % model.n_kv_heads);
     const std::uint64_t key = combine({study.seed, key_of("hash correlation"), layer, kv_head});
-    const AttentionShape shape{model.attn_scale, model.layer_window[layer], model.logit_softcap};
-    const std::size_t seen = shape.window < 0 ? prompt : std::min<std::size_t>(prompt, shape.window);
+    const std::int32_t window = model.layer_window[layer];
+    const std::size_t seen =
+        window < 0 ? prompt : std::min<std::size_t>(prompt, static_cast<std::size_t>(window));
     const std::size_t from = std::max(study.skip, prompt - seen);
     std::vector<float> keys(prompt * dim), query(dim);
     read_finite(sequence, trace::Tensor::key, layer, kv_head, 0, prompt, keys);
@@ -123,8 +124,9 @@ std::vector<HashCorrelation> hash_correlation(const trace::Sequence& sequence, c
       const std::size_t head = kv_head * group + g, out = std::size_t{layer} * model.n_q_heads + head;
       read_finite(sequence, trace::Tensor::query, layer, static_cast<std::uint32_t>(head), prompt - 1, 1,
                   query);
-      from_trace[out] =
-          correlate({shape, {query.data(), 1, dim, dim}, {keys.data(), prompt, dim, dim}}, from, study, key);
+      from_trace[out] = correlate(
+          {attention_shape(model, layer, head), {query.data(), 1, dim, dim}, {keys.data(), prompt, dim, dim}},
+          from, study, key);
       // The noise has as many keys as the trace's correlation.
       const std::size_t n = std::max<std::size_t>(prompt - std::min(from, prompt), 1);
       const std::vector<float> drawn = noise(n + 1, dim, combine({key, key_of("noise"), g}));

@@ -250,8 +250,10 @@ void CellCaches::attended(std::size_t layer, const Token& token, std::span<const
     if (unit.driver.needs_rows()) {
       const std::size_t rows = unit.n_lanes * group, slots = unit.cache().residents.slots().size();
       if (weights.size() < rows * slots) bug("fewer weights than slots", state_->composition().name);
-      state.mass.assign(rows, 0);
-      for (std::size_t row = 0; row < rows; ++row)
+      // With sinks, which have the rest, the weights are what a cache computes.
+      const bool sinks = !state_->model().sinks.empty();
+      state.mass.assign(rows, sinks ? 1 : 0);
+      for (std::size_t row = 0; row < rows && !sinks; ++row)
         for (const float weight : weights.subspan(row * slots, slots))
           state.mass[row] += static_cast<double>(weight);
       to_slots = {{weights.data(), rows, slots, slots}, state.mass};

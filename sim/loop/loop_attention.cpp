@@ -98,8 +98,10 @@ void LoopRun::attend_slots(const AtLayer& at, std::size_t row, std::size_t head,
                            std::span<const SlotRow> slots) const {
   const std::size_t dim = config_.head_dim;
   const trace::Model& model = sequence_.model();
+  std::span<const float> sinks = model.sinks;
+  if (!sinks.empty()) sinks = sinks.subspan(std::size_t{at.layer} * config_.n_heads + head, n);
   scratch().rows.attend({model.attn_scale, -1, model.logit_softcap}, at.tensors.queries(row, head, n), slots,
-                        dim, at.attended.data() + (row * config_.n_heads + head) * dim);
+                        dim, at.attended.data() + (row * config_.n_heads + head) * dim, sinks);
 }
 
 void LoopRun::attend_lane(const AtLayer& at, std::size_t row, std::size_t lane,
@@ -220,7 +222,7 @@ void LoopRun::attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number
       } else {
         for (std::size_t i = 0; i < slots; ++i) to[order[i]] = rows.weights()(g, i);
       }
-      mass[head] = 0;
+      mass[head] = static_cast<double>(rows.sink_weight(cache.reads ? 0 : g));
       for (const float weight : to) mass[head] += static_cast<double>(weight);
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/base/cap_logits.hpp"
 #include "traces/model/cpu/wide.hpp"
 
 namespace kvsim::sim {
@@ -62,10 +63,11 @@ void weighted_sum(std::span<const float> weights, std::span<const float* const> 
 }  // namespace
 
 void SlotRows::attend(const AttentionShape& shape, MatrixView queries, std::span<const SlotRow> slots,
-                      std::size_t value_dim, float* out) {
+                      std::size_t value_dim, float* out, std::span<const float> sinks) {
   n_ = queries.rows;
   slots_ = slots.size();
   weights_.assign(n_ * slots_, 0.0F);
+  sink_weights_.resize(n_);
   scaled_.resize(queries.cols);
   seen_.clear();
   keys_.clear();
@@ -85,7 +87,7 @@ void SlotRows::attend(const AttentionShape& shape, MatrixView queries, std::span
            row_.data() + j);
     cap_logits(row_.data(), row_.size(), shape.cap);
     for (std::size_t j = 0; j < seen_.size(); ++j) row_[j] += slots[seen_[j]].bias;
-    softmax(row_.data(), row_.size());
+    sink_weights_[i] = softmax(row_.data(), row_.size(), sinks.empty() ? kNoSink : sinks[i]);
     for (std::size_t j = 0; j < seen_.size(); ++j) weights_[i * slots_ + seen_[j]] = row_[j];
     weighted_sum(row_, values_, value_dim, out + i * value_dim);
   }

@@ -17,16 +17,19 @@ struct SlotRow {
 class SlotRows {
  public:
   /// For each of the `queries` [n, key_dim] of one lane: the softmax of scale * q.k, capped, + bias over the
-  /// slots, and the sum of the values by it, into out + i * value_dim. The bits depend on the slots and their
-  /// order alone. At least one slot is seen.
+  /// slots, and the sum of the values by it, into out + i * value_dim. `sinks`: of the queries' heads, which
+  /// take their shares of the softmax; empty: there are none. The bits depend on the slots and their order
+  /// alone. At least one slot is seen.
   void attend(const AttentionShape& shape, MatrixView queries, std::span<const SlotRow> slots,
-              std::size_t value_dim, float* out);
+              std::size_t value_dim, float* out, std::span<const float> sinks = {});
   /// [n, slots] of the latest call: 0 where a slot is not seen.
   MatrixView weights() const { return {weights_.data(), n_, slots_, slots_}; }
+  /// The share of query i's sink in the latest call.
+  float sink_weight(std::size_t i) const { return sink_weights_[i]; }
 
  private:
   std::size_t n_ = 0, slots_ = 0;
-  std::vector<float> weights_, scaled_, row_;
+  std::vector<float> weights_, sink_weights_, scaled_, row_;
   std::vector<std::size_t> seen_;
   std::vector<const float*> keys_, values_;  // of the seen slots
 };

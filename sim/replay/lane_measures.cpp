@@ -242,7 +242,8 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
   const AttendedBlock block{{by_position_.data(), rows.width(), attended.rows, attended.rows},
                             seen_values,
                             first_step,
-                            static_cast<std::uint32_t>(n)};
+                            static_cast<std::uint32_t>(n),
+                            !tensors_->sequence().model().sinks.empty()};
   resident_outputs_.begin(block);
   if (projected) projected->add_whole(lane, resident_outputs_.whole());
   const auto all = [&](std::size_t s) { return whole(rows.first() + s + 1); };

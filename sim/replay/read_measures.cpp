@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/attention/attention_rows.hpp"
+
 namespace kvsim::sim {
 
 using policy::Position;
@@ -96,7 +98,9 @@ void ReadMeasures::attend(const RecordedStep& recorded, std::span<const Position
     step.attention_loss += std::max(0.0, 1 - sum / total) / heads;
     step.attention_loss_oracle += std::max(0.0, 1 - best.share) / heads;
     float* out = outputs_.data() + first + g * dim;
-    const auto factor = static_cast<float>(sum > 0 ? 1 / sum : 0);
+    // What a head reads shares a row with the sink.
+    const double read = sum + (tensors_->sequence().model().sinks.empty() ? 0 : sink_share(row));
+    const auto factor = static_cast<float>(read > 0 ? 1 / read : 0);
     for (const std::size_t column : columns(g)) {
       const auto position = static_cast<std::size_t>(cache_->attended[column]);
       const float weight = row[position] * factor;

@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "sim/attention/attention_rows.hpp"
+#include "sim/base/cap_logits.hpp"
 #include "sim/base/dot.hpp"
 #include "sim/replay/replay.hpp"
 

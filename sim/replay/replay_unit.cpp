@@ -44,13 +44,15 @@ Token ReplayUnit::token(std::size_t position) const {
 
 void ReplayUnit::attended(Cache& cache, std::size_t position, const RowBlock& rows) {
   SlotAttention to_slots;
+  const bool sinks = !tensors_->sequence().model().sinks.empty();
   if (driver_.needs_rows() && cache.stored)
     to_slots = cache.stored->slot_attention();
   else if (driver_.needs_rows() && cache.reads)
     to_slots = gather_(rows.step(first_lane_, n_lanes_, position - rows.first()), cache.residents.slots(),
-                       *cache.reads);
+                       *cache.reads, sinks);
   else if (driver_.needs_rows())
-    to_slots = gather_(rows.step(first_lane_, n_lanes_, position - rows.first()), cache.residents.slots());
+    to_slots =
+        gather_(rows.step(first_lane_, n_lanes_, position - rows.first()), cache.residents.slots(), sinks);
   driver_.attended(cache, token(position), to_slots);
 }
 

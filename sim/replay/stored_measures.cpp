@@ -60,6 +60,7 @@ void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
   for (std::size_t g = 0; g < group; ++g) {
     const std::span<float> weights = cache_->stored->weights(lane_of_unit_ * group + g);
     if (cache_->reads) sight.read = cache_->reads->of(lane_of_unit_ * group + g);
+    sight.sink = model.sink(tensors_->group().layer, tensors_->model_head(lane_ * group + g));
     attention_.attend(rows, lane_of_unit_, recorded.query(g), sight, weights,
                       outputs_.data() + first + g * value_dim);
     compare(recorded, g, weights);
@@ -93,7 +94,14 @@ void StoredMeasures::compare(const RecordedStep& recorded, std::size_t g, std::s
     out_->stored->logit_squares += difference * difference;
     out_->stored->logits += 1;
   }
-  variation_ += (differences + std::max(0.0, 1 - held) + static_cast<double>(attention_.rest_weight())) / 2;
+  double lost = std::max(0.0, 1 - held);
+  if (!tensors_->sequence().model().sinks.empty()) {
+    // What neither row gives to keys is the sink's, an outcome like a key.
+    const double of_sink = sink_share(row);
+    lost = std::max(0.0, lost - of_sink);
+    differences += std::abs(of_sink - static_cast<double>(attention_.sink_weight()));
+  }
+  variation_ += (differences + lost + static_cast<double>(attention_.rest_weight())) / 2;
   std::size_t shared = 0;
   for (const std::size_t slot : top_.of(weights))
     shared += std::binary_search(recorded.top(g).begin(), recorded.top(g).end(), attended[slot]) ? 1 : 0;

@@ -11,6 +11,7 @@ struct TraceShape {
   std::uint32_t layers = 2, kv_heads = 2, group = 2, head_dim = 8;
   std::uint64_t prompt = 24, decode = 9;
   double softcap = 0;      ///< of logits
+  bool sinks = false;      ///< a logit of every query head
   double sharpness = 1.5;  ///< standard deviation of q and k components
   std::uint64_t seed = 1;
   std::vector<std::int32_t> layer_window = {};  ///< empty: full attention
@@ -32,6 +33,8 @@ inline trace::MemoryTrace random_trace(const TraceShape& shape) {
   model.attn_scale = 1.0 / std::sqrt(shape.head_dim);
   model.logit_softcap = shape.softcap;
   model.layer_window = shape.layer_window;
+  for (std::uint32_t i = 0; shape.sinks && i < shape.layers * model.n_q_heads; ++i)
+    model.sinks.push_back(static_cast<float>(2 + 2 * normal(combine({shape.seed, 4, i}))));
   trace::Header header = trace::plain_header(model, shape.prompt, shape.decode);
   for (std::size_t i = 0; i < header.model.inv_freq.size(); ++i)
     header.model.inv_freq[i] = static_cast<float>(std::pow(10.0, -static_cast<double>(i)));

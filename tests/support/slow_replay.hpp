@@ -44,7 +44,7 @@ inline Rows attention(const trace::Sequence& sequence, std::uint32_t layer, std:
   Rows a(q.size());
   for (std::size_t t = 0; t < q.size(); ++t) {
     a[t].assign(q.size(), 0.0);
-    double sum = 0;
+    double sum = std::exp(static_cast<double>(model.sink(layer, query_head)));
     for (std::size_t j = 0; j <= t; ++j) {
       if (window >= 0 && j + static_cast<std::size_t>(window) <= t) continue;
       a[t][j] = std::exp(logit(model, q[t], k[j]));
@@ -53,6 +53,11 @@ inline Rows attention(const trace::Sequence& sequence, std::uint32_t layer, std:
     for (double& p : a[t]) p /= sum;
   }
   return a;
+}
+
+/// What the sink has of a row: what the keys leave of 1.
+inline double slow_sink(const trace::Model& model, const std::vector<double>& row) {
+  return model.sinks.empty() ? 0 : 1 - std::accumulate(row.begin(), row.end(), 0.0);
 }
 
 /// Returns the first position that a layer still holds when `n` tokens have come: W of them at most.
@@ -81,6 +86,7 @@ class SlowPrompt final : public policy::Prompt {
     }
     model_ = &model;
     layer_ = layer;
+    first_query_head_ = first_head * model.group();
     first_ = slow_first_held(sequence, layer, sequence.prompt_length());
     prompt_ = sequence.prompt_length() - first_;
     key_dim_ = sequence.model().head_dim;
@@ -93,6 +99,10 @@ class SlowPrompt final : public policy::Prompt {
   MatrixView queries(int head) const override { return rows(queries_, head, key_dim_); }
   Rotary rotary() const override { return model_->rotary(layer_); }
   double scale() const override { return model_->attn_scale; }
+  double cap() const override { return model_->logit_softcap; }
+  float sink(int head) const override {
+    return model_->sink(layer_, first_query_head_ + static_cast<std::size_t>(head));
+  }
   MatrixView output_weights(int head) const override {
     return {output_weights_[static_cast<std::size_t>(head)].data(), value_dim_, model_->hidden_size,
             model_->hidden_size};
@@ -114,7 +124,7 @@ class SlowPrompt final : public policy::Prompt {
     return {all[static_cast<std::size_t>(head)].data() + first_ * dim, prompt_, dim, dim};
   }
   std::vector<std::vector<float>> keys_, values_, queries_, output_weights_;
-  std::uint32_t layer_ = 0;
+  std::uint32_t layer_ = 0, first_query_head_ = 0;
   const trace::Model* model_ = nullptr;
   std::size_t first_ = 0, prompt_ = 0, key_dim_ = 0, value_dim_ = 0;
 };
@@ -236,12 +246,13 @@ struct SlowLane : sim::LaneOutcome {
   Outputs whole, held;
 };
 
-/// sum over j of weight(j) a(j) v_j / sum of the same without v_j.
+/// sum over j of weight(j) a(j) v_j / sum of the same without v_j, and the sink's share.
 template <class Weight>
-std::vector<double> attended_output(const std::vector<double>& a, std::size_t seen, const SlowPrompt& view,
-                                    std::size_t lane, std::size_t dim, Weight weight) {
+std::vector<double> attended_output(const std::vector<double>& a, double sink, std::size_t seen,
+                                    const SlowPrompt& view, std::size_t lane, std::size_t dim,
+                                    Weight weight) {
   std::vector<double> out(dim, 0.0);
-  double mass = 0;
+  double mass = sink;
   for (std::size_t j = 0; j < seen; ++j) {
     if (!weight(j)) continue;
     mass += a[j];
@@ -329,7 +340,7 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
     std::vector<float> seen;
     std::vector<double> mass;
     for (const Rows& rows : a) {
-      double sum = 0;
+      double sum = slow_sink(model, rows[t]);
       for (const policy::Position p : slots) {
         seen.push_back(static_cast<float>(rows[t][static_cast<std::size_t>(p)]));
         sum += rows[t][static_cast<std::size_t>(p)];
@@ -392,8 +403,10 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
         const std::vector<double>& row = a[lane * group + g][t];
         for (std::size_t j = 0; j <= t; ++j) mean[j] += row[j] / static_cast<double>(group);
         const auto all = [](std::size_t) { return true; };
-        const std::vector<double> o = attended_output(row, t + 1, view, lane, model.v_head_dim, all),
-                                  other = attended_output(row, t + 1, view, lane, model.v_head_dim, is_held);
+        const double sink = slow_sink(model, row);
+        const std::vector<double> o = attended_output(row, sink, t + 1, view, lane, model.v_head_dim, all),
+                                  other = attended_output(row, sink, t + 1, view, lane, model.v_head_dim,
+                                                          is_held);
         const double relative = distance(other, o) / norm(o);
         error += relative / static_cast<double>(group);
         cosines += cosine(other, o) / static_cast<double>(group);
@@ -401,6 +414,9 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
         out[lane].held.back().push_back(other);
         add_peaks(row, t + 1, prompt, resident, peak, g, relative, out[lane].peak);
       }
+      // Losses are shares of what the rows give to keys.
+      const double given = std::accumulate(mean.begin(), mean.end(), 0.0);
+      for (double& x : mean) x /= given;
       double kept = 0;
       for (const policy::Position p : resident) kept += mean[static_cast<std::size_t>(p)];
       sim::PaidAttention of_evidence;

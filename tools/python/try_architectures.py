@@ -4,8 +4,8 @@
     $(tools/python_env.sh) tools/python/try_architectures.py          # prints the table
     $(tools/python_env.sh) tools/python/try_architectures.py --paste  # and puts it into kvsim/hf/README.md
 
-An architecture is recorded if the trace explains what the model did: softmax(scale * q k^T) v from the trace's tensors is the
-input of every layer's output projection, to 1e-5. Otherwise the table has the hook's own message.
+An architecture is recorded if the trace explains what the model did: softmax(scale * q k^T) v from the trace's tensors, with its
+cap and sinks, is the input of every layer's output projection, to 1e-5. Otherwise the table has the hook's own message.
 """
 import os
 import pathlib
@@ -68,10 +68,14 @@ def attended(file, layer):
     q, k, v = (file[f"layers/{layer:04d}/{name}"][...].astype(np.float64) for name in "qkv")
     k, v = (np.repeat(x, len(q) // len(x), axis=0) for x in (k, v))
     scores = q @ k.transpose(0, 2, 1) * about["attn_scale"]
+    if about["logit_softcap"] > 0:
+        scores = about["logit_softcap"] * np.tanh(scores / about["logit_softcap"])
     row, column = np.indices(scores.shape[1:])
     scores[:, (column > row) | ((window > 0) & (column <= row - window))] = -np.inf
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return np.concatenate(weights / weights.sum(-1, keepdims=True) @ v, axis=-1)
+    sinks = file["model/sinks"][layer][:, None, None] if "sinks" in file["model"] else -np.inf
+    largest = np.maximum(scores.max(-1, keepdims=True), sinks)
+    weights = np.exp(scores - largest)
+    return np.concatenate(weights / (weights.sum(-1, keepdims=True) + np.exp(sinks - largest)) @ v, axis=-1)
 
 
 def outcome(family, folder):

@@ -38,6 +38,8 @@ class ModelComparison {
     close("logit_softcap", a_.logit_softcap, b_.logit_softcap);
     list("window of layer", a_.layer_window, b_.layer_window);
     list("RoPE frequency", a_.inv_freq, b_.inv_freq);
+    same("sinks", a_.sinks.size(), b_.sinks.size());
+    list("sink", a_.sinks, b_.sinks);
     list("rotation of layer", a_.layer_rotation, b_.layer_rotation);
     list("attention factor of rotation", a_.rotation_factor, b_.rotation_factor);
     if (!a_.weights_sha256.empty() && !b_.weights_sha256.empty() && a_.weights_sha256 != b_.weights_sha256)

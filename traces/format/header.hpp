@@ -2,6 +2,7 @@
 /// The header of a trace: everything it stores besides tensors. The fields are those of the tables in
 /// traces/format/SCHEMA.md.
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,9 +34,17 @@ struct Model {
   std::vector<float> inv_freq;  ///< [rotary_dim/2], after scaling; of each rotation, where there are several
   std::vector<std::uint32_t> layer_rotation;  ///< [n_layers], of several rotations; empty: there is one
   std::vector<double> rotation_factor;        ///< rope_attention_factor of each of several; else empty
-  std::string config_json;                    ///< verbatim, may be empty
+  /// [n_layers * n_q_heads]: the logit of each query head's sink, which takes part in the softmax of every
+  /// row and gives nothing; empty: there are none.
+  std::vector<float> sinks;
+  std::string config_json;  ///< verbatim, may be empty
 
   std::uint32_t group() const { return n_q_heads / n_kv_heads; }
+  /// The logit of a query head's sink; -infinity, which takes nothing: none.
+  float sink(std::uint32_t layer, std::size_t query_head) const {
+    return sinks.empty() ? -std::numeric_limits<float>::infinity()
+                         : sinks[std::size_t{layer} * n_q_heads + query_head];
+  }
   /// Which rotation a layer has, of several.
   std::size_t rotation_of(std::uint32_t layer) const {
     return layer_rotation.empty() ? 0 : layer_rotation[layer];

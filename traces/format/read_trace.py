@@ -8,7 +8,7 @@ def read_trace(path):
     with h5py.File(path, "r") as file:
         if file.attrs["format"] != b"kvtrace" or file.attrs["schema_major"] > 2 or not file.attrs["complete"]:
             raise ValueError(f"{path} is not a complete kvtrace file of schema 1 or 2")
-        if int(file.attrs.get("needs", 0)) > 1:
+        if int(file.attrs.get("needs", 0)) > 3:
             raise ValueError(f"{path} says what this reader does not know")
         model = dict(file["model"].attrs)
         layers = []
@@ -18,6 +18,7 @@ def read_trace(path):
             tensors["wo"] = np.asarray(group["wo"][...], dtype=np.float32) if "wo" in group else None
             tensors["q_token"] = group["q_token"][...] if "q_token" in group else np.arange(file.attrs["n_tokens"])
             tensors["window"] = int(file["model/layer_window"][layer])
+            tensors["sinks"] = file["model/sinks"][layer] if "sinks" in file["model"] else None
             tensors["column"] = {name: data[...] for name, data in group["column"].items()} if "column" in group else None
             layers.append(tensors)
         tokens = {name: file["tokens"][name][...] for name in ("id", "segment", "position", "flags")}
@@ -54,5 +55,7 @@ def attention_row(trace, layer, head, row):
         scores = model["logit_softcap"] * np.tanh(scores / model["logit_softcap"])
     if tensors["window"] > 0:
         scores[: max(0, len(path) - tensors["window"])] = -np.inf
-    weights = np.exp(scores - scores.max())
-    return weights / weights.sum()
+    sink = -np.inf if tensors["sinks"] is None else float(tensors["sinks"][head])
+    largest = max(scores.max(), sink)
+    weights = np.exp(scores - largest)
+    return weights / (weights.sum() + np.exp(sink - largest))

@@ -169,6 +169,11 @@ void FileTrace::read_model() {
   model_attributes(model, [&](const char* name, auto& value) { take_field(group, name, value); });
   model.layer_window = list<std::int32_t>(group, "layer_window", model.n_layers, "n_layers");
   read_rotations();
+  if ((needs_ & schema::kSinks) != 0) {
+    const InputDataset sinks = group.dataset("sinks", {Type::f32}, 2);
+    sinks.expect({model.n_layers, model.n_q_heads}, "n_layers and n_q_heads");
+    model.sinks = take<float>(sinks);
+  }
   const InputDataset config = group.dataset("config_json", {Type::u8}, 1);
   if (config.bytes() > schema::kMaxConfigBytes) input_error("is larger than 1 MiB", config.where());
   const std::vector<char> text = take<char>(config);

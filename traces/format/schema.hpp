@@ -40,8 +40,14 @@ enum Feature : std::uint64_t {
 /// Bits of the root attribute `needs`: what a reader has to know, or it would be silently wrong.
 enum Needed : std::uint64_t {
   kLayerRotations = 1U << 0,
+  kSinks = 1U << 1,
 };
-inline constexpr std::uint64_t kKnownNeeds = kLayerRotations;
+inline constexpr std::uint64_t kKnownNeeds = kLayerRotations | kSinks;
+
+inline std::uint64_t needs_of(const Model& model) {
+  return (model.layer_rotation.empty() ? 0 : std::uint64_t{kLayerRotations}) |
+         (model.sinks.empty() ? 0 : std::uint64_t{kSinks});
+}
 
 inline std::string layer_group(std::uint32_t layer) {
   char name[16];

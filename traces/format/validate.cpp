@@ -219,6 +219,10 @@ void check_model(const Model& model, const std::string& where) {
     place.require(model.layer_window[i] == -1 || model.layer_window[i] > 0, "/model/layer_window", i,
                   "is neither -1 nor a window");
   check_rotations(model, place);
+  place.length(model.sinks.size(), model.sinks.empty() ? 0 : std::size_t{model.n_layers} * model.n_q_heads,
+               "/model/sinks");
+  for (std::size_t i = 0; i < model.sinks.size(); ++i)
+    place.require(std::isfinite(model.sinks[i]), "/model/sinks", i, "is not finite");
   for (std::size_t i = 0; i < model.inv_freq.size(); ++i)
     place.require(std::isfinite(model.inv_freq[i]) && model.inv_freq[i] >= 0, "/model/inv_freq", i,
                   "is not a frequency");

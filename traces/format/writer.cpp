@@ -286,7 +286,7 @@ void Writer::State::write_root(const Header& final, const std::string& digest) {
   if (final.counted_tokens > 0) features |= schema::kColumnStatistics;
   if (options.digests) features |= schema::kBlockDigests;
   hdf5::put_text(root, "format", schema::kFormat, place);
-  const std::uint64_t needs = final.model.layer_rotation.empty() ? 0 : std::uint64_t{schema::kLayerRotations};
+  const std::uint64_t needs = schema::needs_of(final.model);
   hdf5::put(root, "schema_major", needs != 0 ? schema::kMajorOfNeeded : schema::kMajor, place);
   hdf5::put<std::uint16_t>(root, "schema_minor", needs != 0 ? 0 : schema::kMinor, place);
   if (needs != 0) hdf5::put(root, "needs", needs, place);
@@ -316,6 +316,8 @@ void Writer::State::write_model(const Header& final) {
     put_list(id, "rotation_factor", model.rotation_factor, place);
     put_list(id, "layer_rotation", model.layer_rotation, place);
   }
+  if (!model.sinks.empty())
+    put_array(id, "sinks", hdf5::Type::f32, model.sinks.data(), {model.n_layers, model.n_q_heads}, place);
   put_array(id, "config_json", hdf5::Type::u8, model.config_json.data(), {model.config_json.size()}, place);
 
   const hdf5::Object tokenizer = group("tokenizer");

@@ -115,6 +115,7 @@ constexpr std::string_view kHarmless[]{"_attn_implementation",
                                        "ep_size",
                                        "attention_softmax_in_fp32",
                                        "n_ctx",
+                                       "initial_context_length",
                                        "cross_attention_hidden_size",
                                        "mamba_chunk_size",
                                        "chunk_size",
@@ -150,7 +151,6 @@ constexpr std::string_view kComputed[]{"attn_logit_softcapping",
                                        "no_rope_layers",
                                        "no_rope_layer_interval",
                                        "layer_norm_elementwise_affine",
-                                       "initial_context_length",
                                        "shared_moe_mode"};
 
 /// Whether a field says that its feature is absent.
@@ -414,6 +414,8 @@ void read_rotations(const JsonObject& config, const Family& family, ModelConfig&
   using Rotated = Family::Rotated;
   const RopeContext context{model.model_type, model.head_dim,      model.max_positions,
                             family.theta,     family.window_theta, family.partial_rotary};
+  if (family.type == "gpt_oss" && !config.has("rope_scaling") && !config.has("rope_parameters"))
+    input_error("is required: the class's own rotation is not known", config.path("rope_parameters"));
   if (family.rotated != Rotated::apart) model.rope = read_rope(config, context);
   if (family.rotated == Rotated::all) return;
   model.apart.resize(model.n_layers);

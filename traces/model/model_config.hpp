@@ -54,9 +54,10 @@ struct ModelConfig : LayerParts {
   const RopeConfig& rope_of(std::uint32_t layer) const { return rotates_apart(layer) ? *other_rope : rope; }
   /// Whether the model has parts that only the processor computes so far.
   bool needs_processor() const {
-    return experts.count > 0 || norms != kNormsBefore || other_rope || wide_qk_norm || centred_norms ||
-           gelu || interleaved || fused_gate_up != fused_qkv || embedding_scale != 1 || residual_scale != 1 ||
-           logit_divisor != 1 || attention_scale != 0 || attention_cap != 0 || logit_cap != 0;
+    return experts.count > 0 || sinks || norms != kNormsBefore || other_rope || wide_qk_norm ||
+           centred_norms || gelu || interleaved || fused_gate_up != fused_qkv || embedding_scale != 1 ||
+           residual_scale != 1 || logit_divisor != 1 || attention_scale != 0 || attention_cap != 0 ||
+           logit_cap != 0;
   }
 };
 

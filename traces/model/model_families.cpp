@@ -157,6 +157,7 @@ constexpr Family kFamilies[]{
      .dense = 1,
      .shared = Shared::times},
     {.type = "gpt_oss",
+     .runs = true,
      .query_heads = 64,
      .vocab = 201088,
      .kv_heads = 8,
@@ -167,8 +168,9 @@ constexpr Family kFamilies[]{
      .window = 128,
      .pattern = 2,
      .attention_bias = Biased::all,
+     .theta = 150000,
      .parts = {.qkv_bias = true, .output_bias = true, .sinks = true},
-     .experts = {.count = 128, .used = 4, .biased = true}},
+     .experts = {.count = 128, .used = 4, .normalised = true, .biased = true, .gain = 1.702F, .limit = 7}},
     {.type = "gptj",
      .max_positions = 2048,
      .parts =

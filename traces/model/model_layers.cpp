@@ -61,6 +61,10 @@ void read_experts(const JsonObject& config, const Family& family, ModelConfig& m
                       : small_number(config, "moe_intermediate_size", kMostWidth, experts.width);
   if (!experts.normalised)
     experts.normalised = config.flag_or("norm_topk_prob", family.memory == Family::Memory::delta);
+  if (experts.limit != 0) {
+    experts.gain = static_cast<float>(config.number_or("swiglu_alpha", 1e-3, 1e3, experts.gain));
+    experts.limit = static_cast<float>(config.number_or("swiglu_limit", 1e-3, 1e6, experts.limit));
+  }
   if (family.shared == Family::Shared::times) {
     experts.shared_width =
         experts.width * config.integer_or("n_shared_experts", 0, kMostExperts, experts.shared_width);

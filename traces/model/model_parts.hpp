@@ -56,6 +56,9 @@ struct Experts {
   bool shared_gate = false;        ///< a vector that scales what that gives
   bool corrected = false;          ///< a number of each expert is added to its score
   bool biased = false;             ///< router and experts have biases
+  /// Experts compute (up + 1) gate sigmoid(gain gate), gate at most `limit`, up within it (gpt-oss); limit 0:
+  /// as other feed-forwards.
+  float gain = 0, limit = 0;
 };
 
 struct Matrix {

@@ -91,6 +91,9 @@ trace::Model describe_model(const ModelConfig& config, const Weights& weights, c
     for (std::uint32_t layer = 0; layer < config.n_layers; ++layer)
       model.layer_rotation.push_back(config.rotates_apart(layer) ? 1 : 0);
   }
+  if (config.sinks)
+    for (const LayerWeights& layer : weights.layers)
+      model.sinks.insert(model.sinks.end(), layer.sinks.begin(), layer.sinks.end());
   model.config_json = config.json;
   return model;
 }

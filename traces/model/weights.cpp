@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
@@ -53,6 +54,31 @@ class Loader {
       first += out;
     }
     return parts;
+  }
+
+  /// The matrices of a tensor [count, in, width], which are stored input by input, with their rows of
+  /// `name`_bias [count, width]. Of the width's outputs those from `first` on, every `step`-th.
+  std::vector<Linear> stacked(const std::string& name, std::uint64_t count, std::uint64_t in,
+                              std::uint64_t width, std::uint64_t first, std::uint64_t step) {
+    const StoredTensor& tensor = take(name, {count, in, width});
+    const Elem elem = tensor_elem(tensor, name);
+    const std::vector<float> biases = vector(name + "_bias", {count, width});
+    const std::size_t one = elem_bytes(elem), outs = width / step;
+    std::vector<Linear> matrices;
+    for (std::uint64_t number = 0; number < count; ++number) {
+      auto rows = std::make_shared<std::vector<std::byte>>(outs * in * one);
+      const std::byte* from = tensor.data.data() + number * in * width * one;
+      constexpr std::uint64_t kBlock = 32;  // inputs whose lines stay in the CPU cache
+      for (std::uint64_t begin = 0; begin < in; begin += kBlock)
+        for (std::uint64_t out = 0; out < outs; ++out)
+          for (std::uint64_t i = begin; i < std::min(in, begin + kBlock); ++i)
+            std::copy_n(from + (i * width + first + out * step) * one, one,
+                        rows->data() + (out * in + i) * one);
+      Linear& linear = matrices.emplace_back(Linear{rows->data(), elem, outs, in, {}, {}, rows});
+      for (std::uint64_t out = 0; out < outs; ++out)
+        linear.bias.push_back(biases[number * width + first + out * step]);
+    }
+    return matrices;
   }
 
   const std::set<std::string>& taken() const { return taken_; }
@@ -111,8 +137,24 @@ GatedMlp load_mlp(Loader& loader, const ModelConfig& config, const std::string& 
           loader.linear(mlp + names[2], hidden, inner, config.mlp_bias)};
 }
 
+/// The experts of gpt-oss: all in one tensor, gates and ups in turn.
+ExpertWeights load_stacked_experts(Loader& loader, const ModelConfig& config, const std::string& layer) {
+  const Experts& experts = config.experts;
+  const std::uint64_t count = experts.count, hidden = config.hidden_size, width = experts.width;
+  const std::string mlp = layer + "mlp.", gate_up = mlp + "experts.gate_up_proj";
+  std::vector<Linear> gates = loader.stacked(gate_up, count, hidden, 2 * width, 0, 2),
+                      ups = loader.stacked(gate_up, count, hidden, 2 * width, 1, 2),
+                      downs = loader.stacked(mlp + "experts.down_proj", count, width, hidden, 0, 1);
+  ExpertWeights weights;
+  weights.router = loader.linear(mlp + "router", count, hidden, true);
+  for (std::uint64_t expert = 0; expert < count; ++expert)
+    weights.experts.push_back({std::move(gates[expert]), std::move(ups[expert]), std::move(downs[expert])});
+  return weights;
+}
+
 ExpertWeights load_experts(Loader& loader, const ModelConfig& config, const std::string& layer) {
   const Experts& experts = config.experts;
+  if (experts.biased) return load_stacked_experts(loader, config, layer);
   const bool mixtral = config.model_type == "mixtral";
   const std::string mlp = layer + (mixtral ? "block_sparse_moe." : "mlp.");
   ExpertWeights weights;
@@ -166,6 +208,7 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t
   }
   load_projections(loader, config, layer, weights);
   weights.o = loader.linear(attention + "o_proj", hidden, q_size, config.output_bias);
+  if (config.sinks) weights.sinks = loader.vector(attention + "sinks", {config.n_heads});
   if (has_experts(config, index))
     weights.experts = std::make_shared<const ExpertWeights>(load_experts(loader, config, layer));
   else

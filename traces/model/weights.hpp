@@ -22,6 +22,8 @@ struct Linear {
   std::vector<float> bias;  ///< [out] or empty
   /// The matrix, if it is quantised; data is then null, and elem f32.
   std::shared_ptr<const PackedWeights> packed{};
+  /// What `data` points to where the file has the matrix in another order.
+  std::shared_ptr<const std::vector<std::byte>> reordered{};
 
   /// Rows [first, first + n) as floats: in place if the file stores them as aligned floats, else in
   /// `scratch`.
@@ -45,6 +47,7 @@ struct ExpertWeights {
 struct LayerWeights : GatedMlp {
   std::vector<float> attention_norm, mlp_norm;          ///< [hidden], or empty: none before
   std::vector<float> attention_out_norm, mlp_out_norm;  ///< [hidden], or empty: none behind
+  std::vector<float> sinks;                             ///< [heads], or empty: there are none
   std::vector<float> q_norm, k_norm;  ///< [head_dim], of all heads [heads * head_dim], or empty
   Linear q, k, v, o;
   std::shared_ptr<const ExpertWeights> experts{};

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "sim/base/cap_logits.hpp"
 #include "sim/base/dot.hpp"
 
 namespace kvsim::policy {
@@ -54,12 +55,12 @@ void highest_scores(std::span<const float> scores, std::size_t count, std::vecto
 void exact_scores(const Asking& asking, std::size_t head, const StoredTokens& tokens, std::size_t lane,
                   std::vector<float>& scores) {
   const std::span<const float> query = asking.queries.row(head);
-  const auto cap = static_cast<float>(asking.cap);
   scores.resize(tokens.slots());
   for (std::size_t slot = 0; slot < tokens.slots(); ++slot) {
-    const float logit =
+    scores[slot] =
         static_cast<float>(asking.scale) * dot(query.data(), tokens.key(lane, slot).data(), query.size());
-    scores[slot] = (cap == 0 ? logit : cap * std::tanh(logit / cap)) + tokens.bias(lane, slot);
+    cap_logits(&scores[slot], 1, asking.cap);
+    scores[slot] += tokens.bias(lane, slot);
   }
 }
 

@@ -2,6 +2,7 @@
 /// Logits in double, for policies that compute attention of their own.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 
 namespace kvsim::policy {
@@ -13,10 +14,10 @@ inline double product_of(std::span<const float> a, std::span<const float> b) {
   return sum;
 }
 
-/// In place, of at least one logit.
-inline void softmax(std::span<double> logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
+/// In place, of at least one logit; that of a sink takes part.
+inline void softmax(std::span<double> logits, double sink = -std::numeric_limits<double>::infinity()) {
+  const double largest = std::max(*std::max_element(logits.begin(), logits.end()), sink);
+  double sum = std::exp(sink - largest);
   for (double& x : logits) sum += x = std::exp(x - largest);
   for (double& x : logits) x /= sum;
 }

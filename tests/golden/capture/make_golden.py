@@ -26,8 +26,8 @@ import transformers
 from safetensors.torch import save_file
 from transformers import (Cohere2Config, Cohere2ForCausalLM, CohereConfig, CohereForCausalLM, Exaone4Config, Exaone4ForCausalLM,
                           Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM, Glm4Config,
-                          Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM,
-                          MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
+                          Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig,
+                          GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
                           Olmo3Config, Olmo3ForCausalLM, OlmoeConfig, OlmoeForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig,
                           Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
@@ -123,6 +123,12 @@ VARIANTS = {
     "olmoe_experts": (OlmoeConfig, OlmoeForCausalLM, torch.bfloat16,
                       dict(head_dim=None, pad_token_id=0, tie_word_embeddings=True, num_experts=4, num_experts_per_tok=2,
                            intermediate_size=16)),
+    # Sinks as large as other logits; gates and ups that pass their limit.
+    "gpt_oss_sinks": (GptOssConfig, GptOssForCausalLM, torch.bfloat16,
+                      dict(head_dim=8, pad_token_id=0, tie_word_embeddings=True, sliding_window=5, num_local_experts=4,
+                           num_experts_per_tok=2, intermediate_size=16, swiglu_limit=0.75,
+                           rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=4.0, beta_fast=4.0, truncate=False,
+                                                original_max_position_embeddings=32))),
 }
 
 
@@ -137,6 +143,8 @@ def randomise(model, seed, dtype):
                 parameter.copy_((0 if model.config.model_type.startswith("gemma") else 1) + 0.2 * noise)  # Gemma adds the one
             elif name.endswith("bias"):
                 parameter.copy_(0.3 * noise)
+            elif name.endswith("sinks"):
+                parameter.copy_(noise)
             else:
                 parameter.copy_(1.1 / parameter.shape[-1] ** 0.5 * noise)
             parameter.copy_(parameter.to(dtype).to(torch.float32))

@@ -151,6 +151,9 @@ TEST_CASE("replay agrees with a sliding window") {
   compare({.layers = 2, .prompt = 40, .decode = 12, .seed = 3, .layer_window = {16, -1}}, {"10", "50%"});
   // Capped logits, as Gemma 2 has them.
   compare({.prompt = 30, .decode = 8, .softcap = 1.5, .layer_window = {12, -1}}, {"9"});
+  // Sinks, as gpt-oss has them.
+  compare({.prompt = 30, .decode = 8, .sinks = true, .layer_window = {12, -1}, .output_weights = true},
+          {"9", "50%"});
 }
 TEST_CASE("replay agrees where windows leave prompt and generated tokens behind") {
   compare({.layers = 2, .prompt = 40, .decode = 40, .seed = 4, .layer_window = {16, -1}},

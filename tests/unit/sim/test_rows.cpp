@@ -40,6 +40,23 @@ TEST_CASE("capped logits") {
   CHECK(many[0] == -20);
 }
 
+TEST_CASE("a sink takes its share of a row") {
+  // Logits 0 and ln 3 beside a sink of ln 4: 1/8 and 3/8, and 1/2 is the sink's.
+  const float q[] = {1, 0}, k[] = {0, 0, std::log(3.0F), 5};
+  float out[2];
+  const sim::AttentionShape shape{.sink = std::log(4.0F)};
+  sim::attention_rows(shape, {q, 1, 2, 2}, 1, sim::KeyPanels({k, 2, 2, 2}), out, 2);
+  CHECK(out[0] == Approx(0.125F));
+  CHECK(out[1] == Approx(0.375F));
+  CHECK(sim::sink_share(out) == Approx(0.5));
+  float row[] = {0, std::log(3.0F)};
+  CHECK(sim::softmax(row, 2, std::log(4.0F)) == Approx(0.5F));
+  // However large, a sink leaves numbers.
+  float small[] = {0, 1};
+  CHECK(sim::softmax(small, 2, 1000) == 1);
+  CHECK((small[0] == 0 && small[1] == 0));
+}
+
 TEST_CASE("attention rows agree with the definition, block by block, with and without a sliding window") {
   for (const std::int32_t window : {-1, 1, 5, 1000}) {
     const trace::MemoryTrace trace =

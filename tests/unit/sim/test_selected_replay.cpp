@@ -115,6 +115,7 @@ SlowReads slow_lane(const trace::Sequence& sequence, const policy::Part& part, c
       loaded.insert(read[g].begin(), read[g].end());
       const auto heads = static_cast<double>(group);
       const Vector row(a[g][t].begin(), a[g][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
+      const double sink = test::slow_sink(model, row);
       double mass = 0;
       Vector whole(model.v_head_dim), other(model.v_head_dim);
       for (std::size_t j = 0; j <= t; ++j)
@@ -124,9 +125,9 @@ SlowReads slow_lane(const trace::Sequence& sequence, const policy::Part& part, c
         mass += row[at];
         for (std::size_t c = 0; c < other.size(); ++c) other[c] += row[at] * v[at][c];
       }
-      for (double& x : other) x /= mass;
-      out.attention_loss += (1 - mass) / heads;
-      out.attention_loss_oracle += (1 - test::top(row, read[g].size())) / heads;
+      for (double& x : other) x /= mass + sink;
+      out.attention_loss += (1 - mass / (1 - sink)) / heads;
+      out.attention_loss_oracle += (1 - test::top(row, read[g].size()) / (1 - sink)) / heads;
       out.output_error += test::distance(other, whole) / test::norm(whole) / heads;
       out.output_cosine += test::cosine(other, whole) / heads;
       out.read_tokens += static_cast<double>(read[g].size()) / heads;

@@ -147,7 +147,8 @@ SlowStored slow_lane(const trace::Sequence& sequence, const policy::Part& part, 
     if (beside) attended.push_back(token_at(position));
     std::vector<Vector> stored(group, Vector(t + 1, 0.0));
     for (std::size_t g = 0; g < group; ++g) {
-      double sum = 0;
+      const double sink = std::exp(static_cast<double>(model.sink(layer, head * group + g)));
+      double sum = sink;
       for (const SlowToken& token : attended) {
         const auto at = static_cast<std::size_t>(token.position);
         const double logit = test::logit(model, q[g][t], token.key),
@@ -160,6 +161,7 @@ SlowStored slow_lane(const trace::Sequence& sequence, const policy::Part& part, 
       for (double& p : stored[g]) p /= sum;
       double variation = 0;
       for (std::size_t j = 0; j <= t; ++j) variation += std::abs(a[g][t][j] - stored[g][j]) / 2;
+      variation += std::abs(test::slow_sink(model, a[g][t]) - sink / sum) / 2;
       out.total_variation += variation / static_cast<double>(group);
       const Vector row(a[g][t].begin(), a[g][t].begin() + static_cast<std::ptrdiff_t>(t + 1));
       const std::size_t visible = t + 1 - test::slow_first_held(sequence, layer, t + 1);
@@ -269,6 +271,7 @@ TEST_CASE("replay over what is stored equals a slow one") {
   SECTION("a sliding window, one query head per lane") {
     compare({.layers = 2, .kv_heads = 1, .group = 1, .prompt = 21, .decode = 30, .layer_window = {-1, 7}});
     compare({.layers = 1, .prompt = 21, .decode = 12, .softcap = 1.5});
+    compare({.layers = 1, .prompt = 21, .decode = 12, .sinks = true});
   }
   SECTION("without steps after the prompt, the last prompt token is asked again") {
     compare({.prompt = 27, .decode = 0});

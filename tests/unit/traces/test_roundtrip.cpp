@@ -490,6 +490,25 @@ TEST_CASE("rotations per layer are read back, of a file that older readers refus
                     Catch::Contains("layer_rotation") && Catch::Contains("is not below n_rotations"));
 }
 
+TEST_CASE("sinks are read back, of a file that older readers refuse") {
+  trace::Header header = header_of(Elem::f32, 6, 2);
+  trace::Model& model = header.model;
+  for (std::uint32_t i = 0; i < model.n_layers * model.n_q_heads; ++i)
+    model.sinks.push_back(static_cast<float>(i) / 4 - 1);
+  const Scratch scratch;
+  trace::write_trace(scratch.file("a.h5"), trace::MemoryTrace(header));
+  const auto file = trace::open_trace(scratch.file("a.h5"));
+  CHECK(file->header().model.sinks == model.sinks);
+  CHECK(file->header().model.sink(1, 2) == model.sinks[model.n_q_heads + 2]);
+  CHECK(std::ranges::count(attributes_of(scratch.file("a.h5"), "/"), "needs") == 1);
+  model.sinks[3] = std::numeric_limits<float>::infinity();
+  CHECK_THROWS_WITH(trace::write_trace(scratch.file("b.h5"), trace::MemoryTrace(header)),
+                    Catch::Contains("/model/sinks[3]") && Catch::Contains("is not finite"));
+  model.sinks.pop_back();
+  CHECK_THROWS_WITH(trace::write_trace(scratch.file("b.h5"), trace::MemoryTrace(header)),
+                    Catch::Contains("/model/sinks"));
+}
+
 TEST_CASE("attention rows are packed one after another, per layer") {
   const Scratch scratch;
   trace::Header header = header_of(Elem::f32, 5, 2);

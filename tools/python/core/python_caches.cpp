@@ -63,6 +63,10 @@ trace::Model model_of(nb::handle given) {
     read("layer_rotation", model.layer_rotation);
     read("rotation_factor", model.rotation_factor);
   }
+  if (!given.attr("sinks").is_none())
+    for (const nb::handle sink : given.attr("sinks"))
+      model.sinks.push_back(nb::cast<float>(nb::float_(sink)));
+  read("logit_softcap", model.logit_softcap);
   return model;
 }
 

@@ -160,6 +160,19 @@ void cap_products(const AttentionInput& input, float* products, std::size_t coun
   }
 }
 
+/// The product that the scale makes the score of a head's sink.
+float sink_product(const AttentionInput& input, std::size_t head) {
+  return input.sinks[head] * std::sqrt(static_cast<float>(input.dim));
+}
+
+/// The weight of a lane's sink beside those of its keys.
+float sink_weight(const AttentionInput& input, std::size_t head, float largest) {
+  float weights[kWide];
+  store(exp_of(all_of((sink_product(input, head) - largest) / std::sqrt(static_cast<float>(input.dim)))),
+        weights);
+  return weights[0];
+}
+
 /// Writes the scores of `rows` keys, of which the first is key `first`, to p, -inf where a lane does not see
 /// the key, and updates the maximum `largest`.
 template <std::size_t vectors, std::size_t rows>
@@ -244,7 +257,20 @@ void attend_lanes(const AttentionInput& input, const Block& block, Scratch& scra
       most = load(products);
     }
   }
+  float most[lanes];  // with sinks: of each lane
+  if (input.sinks != nullptr) {
+    for (std::size_t v = 0; v < vectors; ++v) store(largest[v], most + v * kWide);
+    for (std::size_t lane = 0; lane < block.lanes(); ++lane)
+      most[lane] = std::max(most[lane], sink_product(input, block.head + lane / block.rows));
+    for (std::size_t v = 0; v < vectors; ++v) largest[v] = load(most + v * kWide);
+  }
   weigh<vectors>(p, block.keys, 1.0F / std::sqrt(static_cast<float>(input.dim)), largest, sums);
+  if (input.sinks != nullptr) {
+    float weights[lanes] = {};
+    for (std::size_t lane = 0; lane < block.lanes(); ++lane)
+      weights[lane] = sink_weight(input, block.head + lane / block.rows, most[lane]);
+    for (std::size_t v = 0; v < vectors; ++v) sums[v] += load(weights + v * kWide);
+  }
   for (std::size_t v = 0; v < vectors; ++v) store(all_of(1.0F) / sums[v], scratch.inverse + v * kWide);
 
   const std::size_t dim = rounded_up(input.dim);
@@ -310,6 +336,7 @@ class RowByStretch {
         sum += sums_[at];
         for (std::size_t c = 0; c < input_.dim; ++c) to[c] += values_[at * input_.dim + c];
       }
+      if (input_.sinks != nullptr) sum += sink_weight(input_, block_.head + lane, most(lane));
       scratch_.inverse[lane] = 1.0F / sum;
       for (std::size_t c = 0; c < input_.dim; ++c) to[c] *= scratch_.inverse[lane];
     }
@@ -317,6 +344,14 @@ class RowByStretch {
 
  private:
   static constexpr std::size_t kKeysAtOnce = 2 * kWide;
+
+  /// The largest product of a lane, its sink's included.
+  float most(std::size_t lane) const {
+    float most = largest_[lane];
+    for (std::size_t other = 1; other < stretches(); ++other)
+      most = std::max(most, largest_[other * block_.heads + lane]);
+    return input_.sinks == nullptr ? most : std::max(most, sink_product(input_, block_.head + lane));
+  }
 
   /// Calls body(number of queries, first lane) for at most four heads at a time.
   template <class Body>
@@ -382,12 +417,10 @@ class RowByStretch {
     const std::size_t count = std::min(kStretch, block_.keys - first);
     float* p = p_ + lane * step_ + first;  // [queries, step_]
     for (std::size_t i = 0; i < queries; ++i) {
-      float most = largest_[lane + i];
-      for (std::size_t other = 1; other < stretches(); ++other)
-        most = std::max(most, largest_[other * block_.heads + lane + i]);
+      const Wide largest = all_of(most(lane + i));
       for (std::size_t key = 0; key < count; key += kWide) {
         float* at = p + i * step_ + key;
-        store(exp_of((load(at) - all_of(most)) * scale), at);
+        store(exp_of((load(at) - largest) * scale), at);
       }
     }
     float sums[queries] = {};

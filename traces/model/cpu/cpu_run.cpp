@@ -212,7 +212,8 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
                              cache(values, layer),
                              options.capacity,
                              options.elem,
-                             static_cast<float>(config.attention_cap)};
+                             static_cast<float>(config.attention_cap),
+                             w.sinks.empty() ? nullptr : w.sinks.data()};
   const std::uint64_t wanted = observer.first_attention_row();
   const std::uint64_t first_observed = wanted <= past ? 0 : std::min(n, wanted - past);
   if (first_observed < n) settle(showing);

@@ -54,6 +54,8 @@ struct AttentionInput {
   std::uint64_t capacity = 0;  ///< rows between two heads of k and v
   Elem elem = Elem::f32;       ///< of k and v; it changes what is read of memory, and no result
   float cap = 0;               ///< scores x become cap * tanh(x / cap) before the softmax; 0: they stay
+  /// [heads]: a score that takes part in the softmax of each of a head's rows and gives nothing; null: none.
+  const float* sinks = nullptr;
 };
 /// Receives row `row` of the n: probabilities p [heads, n_keys] over keys first_key, first_key + 1, ...
 using RowObserver = std::function<void(std::uint64_t row, std::uint64_t first_key, std::uint64_t n_keys,

@@ -44,13 +44,25 @@ void multiply(Workers& workers, bool alike, std::initializer_list<Product> produ
   for (const Product& product : products) apply_linear_alike(workers, *product.linear, x, n, product.y);
 }
 
+/// The gates and ups of Experts::limit.
+void limited_swiglu(const Experts& experts, std::span<float> gates, std::span<const float> ups) {
+  for (std::size_t i = 0; i < gates.size(); ++i) {
+    const float gate = std::min(gates[i], experts.limit);
+    const float up = std::clamp(ups[i], -experts.limit, experts.limit);
+    gates[i] = (up + 1) * gate / (1 + std::exp(-experts.gain * gate));
+  }
+}
+
 /// out [n, hidden] = down(act(gate(x)) * up(x)).
 void gated(Workers& workers, const ModelConfig& config, const GatedMlp& mlp, bool alike, const float* x,
            std::uint64_t n, float* out, FeedForwardSpace& space) {
   space.gate.resize(n * mlp.gate.out);
   space.up.resize(n * mlp.up.out);
   multiply(workers, alike, {{&mlp.gate, space.gate.data()}, {&mlp.up, space.up.data()}}, x, n);
-  (config.gelu ? geglu : swiglu)(workers, space.gate.data(), space.up.data(), space.gate.size());
+  if (config.experts.limit != 0)
+    limited_swiglu(config.experts, space.gate, space.up);
+  else
+    (config.gelu ? geglu : swiglu)(workers, space.gate.data(), space.up.data(), space.gate.size());
   multiply(workers, alike, {{&mlp.down, out}}, space.gate.data(), n);
 }
 

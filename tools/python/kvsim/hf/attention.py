@@ -53,6 +53,12 @@ def _traced(inner):
     return attention
 
 
+def kind_of(decoder):
+    """What computes attention while the hook looks on: "eager" where the model says so or has nothing else, or else "sdpa"."""
+    eager_only = not getattr(decoder, "_supports_sdpa", True)
+    return "eager" if eager_only or "eager" in str(decoder.config._attn_implementation) else "sdpa"
+
+
 def register(kind):
     """Registers a traced version of the implementation "sdpa" or "eager" and returns its name. The registries of
     transformers belong to the process, so the name stays registered; outside a session it calls the implementation that
@@ -69,20 +75,32 @@ def rows_per_block(heads, keys):
     return max(1, min(64, BLOCK_ELEMENTS // (heads * keys)))
 
 
-def probabilities(query, key, positions, first_key, scale, window, softcap):
+def probabilities(query, key, positions, first_key, model, layer):
     """The probability that each query gives each key: [Hq, n, keys] in float32.
 
     query [Hq, n, d] at `positions` (ascending, along the path), key [Hkv, keys, d] from position `first_key` on. Works
-    by groups of query heads, so that no key is copied per query head."""
+    by groups of query heads, so that no key is copied per query head. `model`: a trace's description of it."""
     heads, count, dim = query.shape
     kv_heads, keys = key.shape[0], key.shape[1]
     grouped = query.float().reshape(kv_heads, heads // kv_heads * count, dim)
-    scores = (grouped @ key.float().transpose(1, 2)).mul_(scale).reshape(heads, count, keys)
-    if softcap:
-        scores = torch.tanh(scores / softcap) * softcap
+    scores = (grouped @ key.float().transpose(1, 2)).mul_(model.attn_scale).reshape(heads, count, keys)
+    if model.logit_softcap:
+        scores = torch.tanh(scores / model.logit_softcap) * model.logit_softcap
     row = torch.tensor(list(positions), device=scores.device)[:, None]
     column = torch.arange(first_key, first_key + keys, device=scores.device)[None, :]
     visible = column <= row
+    window = model.layer_window[layer]
     if window > 0:
         visible &= column > row - window
-    return scores.masked_fill_(~visible, float("-inf")).softmax(-1)
+    scores = scores.masked_fill_(~visible, float("-inf"))
+    if model.sinks is None:
+        return scores.softmax(-1)
+    return softmax_beside(scores, torch.tensor(model.sinks[layer * heads:(layer + 1) * heads], device=scores.device))
+
+
+def softmax_beside(scores, sinks):
+    """The softmax of scores [.., heads, tokens, keys], in which each head's logit in `sinks` [.., heads] takes part; None: there
+    are none."""
+    if sinks is None:
+        return scores.softmax(-1)
+    return torch.cat([scores, sinks[..., None, None].expand(*scores.shape[:-1], 1)], -1).softmax(-1)[..., :-1]

@@ -67,6 +67,10 @@ class _OneSequence(transformers.Cache, ServedCache):
         self._expects = None  # layers of the present forward call that have not attended yet
         super().__init__(layers=[_DenseLayer(self) for _ in range(self._running.about.n_layers)])
 
+    @property
+    def about(self):
+        return self._running.about
+
     def before(self, ids, keywords):
         if self._expects:
             _refuse("was left in the middle of a forward call that failed", "Make another cache.")
@@ -371,10 +375,6 @@ class Cache(_OneSequence):
     def _grouped(self, query):
         return query.reshape(self._running.about.n_kv_heads, -1, *query.shape[1:])
 
-    def _seen(self, layer):
-        about = self._running.about
-        return about.attn_scale, about.layer_window[layer]
-
     def _step(self, layer, index, query, key, value):
         """One token, of which a decoder may let others leave: query [query heads, 1, head_dim]."""
         slots, position = self._slots[layer], self.length + index
@@ -382,8 +382,7 @@ class Cache(_OneSequence):
         own = [slot for _, n_lanes, slot, _ in arrived for _ in range(n_lanes)]
         victims = [leaving for _, n_lanes, _, leaving in arrived for _ in range(n_lanes)]
         slots.join(position, key, value, own, victims)
-        scale, window = self._seen(layer)
-        out, weights = slots.attend(self._grouped(query), scale, position, window)
+        out, weights = slots.attend(self._grouped(query), position, self._running.rule_of(layer))
         seen = torch.cat([weight.reshape(-1) for weight in weights]).cpu() if self._decides.needs_weights else None
         self._decides.attended(layer, seen)
         self.resident[index] += slots.total
@@ -397,14 +396,13 @@ class Cache(_OneSequence):
             self._decides.admit(layer, self.length + index, None, None, None, self._token_flags[index])
             self.resident[index] += before + (index + 1) * len(slots.counts)
         slots.append(self.length, key, value)
-        scale, window = self._seen(layer)
-        return slots.attend(self._grouped(query), scale, self.length, window)[0].flatten(0, 1)
+        return slots.attend(self._grouped(query), self.length, self._running.rule_of(layer))[0].flatten(0, 1)
 
     def _repeat(self, layer, query, key, value):
         """The prompt's last token again: its key and value are the new ones, and where it was evicted it attends itself beside
         the slots."""
         slots, grouped = self._slots[layer], self._grouped(query)
-        scale, window = self._seen(layer)
+        rule = self._running.rule_of(layer)
         if self._decides.decodes(layer):
             self._decides.ask_again(layer, self.length, _host(key[:, 0]), _host(value[:, 0]))
         missing = []
@@ -415,9 +413,9 @@ class Cache(_OneSequence):
             else:
                 missing.append(head)
         self.resident[0] += slots.total
-        out = slots.attend(grouped, scale, self.length, window)[0]
+        out = slots.attend(grouped, self.length, rule)[0]
         for head in missing:
-            out[head] = slots.attend_beside(head, grouped[head], key[head, 0], value[head, 0], scale, self.length, window)
+            out[head] = slots.attend_beside(head, grouped[head], key[head, 0], value[head, 0], self.length, rule)
         return out.flatten(0, 1)
 
 

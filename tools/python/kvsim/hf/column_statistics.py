@@ -34,8 +34,7 @@ class ColumnStatistics:
         key, step = key.float(), rows_per_block(query.shape[0], key.shape[1])
         for begin in range(0, count, step):
             end = min(begin + step, count)
-            p = probabilities(query[:, begin:end], key, range(past + begin, past + end), first_key, model.attn_scale,
-                              model.layer_window[layer], model.logit_softcap)
+            p = probabilities(query[:, begin:end], key, range(past + begin, past + end), first_key, model, layer)
             sums[0][:, first_key:] += p.sum(1, dtype=torch.float64)
             sums[1][:, first_key:] += p.square_().sum(1, dtype=torch.float64)
         self._sums[layer] = sums

@@ -1,7 +1,23 @@
 """Keys and values of one layer as a cache holds them: of every KV head its slots and no others."""
+from typing import NamedTuple
+
 import torch
 
+from .attention import softmax_beside
+
 ROOM = 64  # slots that are added at once where tokens are only appended
+
+
+class LayerRule(NamedTuple):
+    """How a layer attends: window: how many positions a query sees, -1: all; cap of logits, 0: none; sinks [KV heads, group], or
+    None."""
+    scale: float
+    window: int
+    cap: float
+    sinks: torch.Tensor
+
+    def sinks_of(self, head):
+        return None if self.sinks is None else self.sinks[head]
 
 
 class LaneSlots:
@@ -90,28 +106,28 @@ class LaneSlots:
     def replace(self, head, slot, key, value):
         self.keys[self._first[head] + slot], self.values[self._first[head] + slot] = key, value
 
-    def attend(self, query, scale, position, window):
+    def attend(self, query, position, rule):
         """Attention of the tokens that joined last, in the last slots where they are several.
 
-        query [KV heads, group, tokens, head_dim]; position: of the first of them; window: how many positions a query sees, -1:
-        all. Returns outputs [KV heads, group, tokens, value_dim], and of each head weights float32 [group, tokens, slots]."""
+        query [KV heads, group, tokens, head_dim]; position: of the first of them. Returns outputs
+        [KV heads, group, tokens, value_dim], and of each head weights float32 [group, tokens, slots]."""
         heads = range(len(self.counts))
         if len(set(self.counts)) == 1 and len(set(self._capacities)) == 1:
             def view(tensor):
                 return tensor.view(len(self.counts), self._capacities[0], *tensor.shape[1:])[:, :self.counts[0]]
-            out, weights = _attention(query, view(self.keys), view(self.values), scale,
-                                      self._hidden(view(self.positions), position, query.shape[2], window))
+            out, weights = _attention(query, view(self.keys), view(self.values), rule, rule.sinks,
+                                      self._hidden(view(self.positions), position, query.shape[2], rule.window))
             return out, list(weights)
-        parts = [_attention(query[head], self.keys[self._of(head)], self.values[self._of(head)], scale,
-                            self._hidden(self.positions[self._of(head)], position, query.shape[2], window)) for head in heads]
+        parts = [_attention(query[head], self.keys[self._of(head)], self.values[self._of(head)], rule, rule.sinks_of(head),
+                            self._hidden(self.positions[self._of(head)], position, query.shape[2], rule.window)) for head in heads]
         return torch.stack([out for out, _ in parts]), [weights for _, weights in parts]
 
-    def attend_beside(self, head, query, key, value, scale, position, window):
+    def attend_beside(self, head, query, key, value, position, rule):
         """Attention of one head's query [group, 1, head_dim] over its slots and a token that has none."""
         here = self._of(head)
-        hidden = self._hidden(torch.cat([self.positions[here], self.positions.new_tensor([position])]), position, 1, window)
-        return _attention(query, torch.cat([self.keys[here], key[None]]), torch.cat([self.values[here], value[None]]), scale,
-                          hidden)[0]
+        hidden = self._hidden(torch.cat([self.positions[here], self.positions.new_tensor([position])]), position, 1, rule.window)
+        return _attention(query, torch.cat([self.keys[here], key[None]]), torch.cat([self.values[here], value[None]]), rule,
+                          rule.sinks_of(head), hidden)[0]
 
     @staticmethod
     def _hidden(positions, first, count, window):
@@ -123,13 +139,16 @@ class LaneSlots:
         return hidden if window < 0 else hidden | (positions[..., None, :] <= query - window)
 
 
-def _attention(query, keys, values, scale, hidden):
-    """query [.., group, tokens, d], keys and values [.., slots, d], hidden [.., tokens, slots]: (outputs, weights)."""
+def _attention(query, keys, values, rule, sinks, hidden):
+    """query [.., group, tokens, d], keys and values [.., slots, d], sinks [.., group] or None, hidden [.., tokens, slots]: (outputs,
+    weights)."""
     *lead, group, count, dim = query.shape
-    scores = (query.reshape(*lead, group * count, dim) @ keys.transpose(-1, -2)).float() * scale
+    scores = (query.reshape(*lead, group * count, dim) @ keys.transpose(-1, -2)).float() * rule.scale
+    if rule.cap:
+        scores = torch.tanh(scores / rule.cap) * rule.cap
     scores = scores.view(*lead, group, count, keys.shape[-2])
     if hidden is not None:
         scores = scores.masked_fill(hidden.unsqueeze(-3), float("-inf"))
-    weights = scores.softmax(-1)
+    weights = softmax_beside(scores, sinks)
     out = weights.to(values.dtype).view(*lead, group * count, -1) @ values
     return out.view(*lead, group, count, values.shape[-1]), weights

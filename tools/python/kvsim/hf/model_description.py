@@ -51,6 +51,16 @@ def layer_windows(config):
     return [window if kind == "sliding_attention" else -1 for kind in kinds]
 
 
+def _sinks(modules, name):
+    """The logit of each query head's sink, layer after layer; None: there are none."""
+    sinks = [getattr(module, "sinks", None) for module in modules]
+    if all(each is None for each in sinks):
+        return None
+    if any(each is None for each in sinks):
+        raise TraceError("has sinks in some layers only", name, "Models with sinks in all layers or in none are traced.")
+    return torch.cat([each.detach().float().reshape(-1) for each in sinks]).tolist()
+
+
 def _has_bias(attention):
     for name in ("q_proj", "qkv_proj"):
         if hasattr(attention, name):
@@ -90,6 +100,7 @@ def describe_model(model, directory=None):
         norm_eps=float(getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or 0.0),
         rope_theta=theta, rope_type=kind, rope_attention_factor=factors[0], rope_layout=rotations.layout,
         inv_freq=frequencies.ravel(), **(dict(rotation_factor=factors, layer_rotation=rotations.layer) if len(factors) > 1 else {}),
+        logit_softcap=float(getattr(config, "attn_logit_softcapping", None) or 0.0), sinks=_sinks(modules, type(model).__name__),
         qk_norm=hasattr(first, "q_norm"), qkv_bias=_has_bias(first),
         tied_embeddings=output is not None and output.weight is model.get_input_embeddings().weight,
         name=os.path.basename(os.path.normpath(directory or config._name_or_path or type(model).__name__)),

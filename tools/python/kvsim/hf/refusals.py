@@ -23,10 +23,6 @@ def check_model(model):
         raise TraceError("is split over devices by tensor parallelism: no device has all heads", name,
                          "Load it without tp_plan.")
     config = model.config.get_text_config()
-    if cap := getattr(config, "attn_logit_softcapping", None):
-        raise TraceError(f"caps the logits of attention (attn_logit_softcapping {cap}): scale * q k^T is not what its softmax "
-                         "sees, and a replay would compute another attention", name,
-                         "Such models (Gemma 2) are not traced; those without the cap are.")
     if getattr(config, "kv_lora_rank", None):
         raise TraceError("has multi-head latent attention (kv_lora_rank): each key has a part that is rotated and a "
                          "part that is not", name, "Only attention with rotated keys of one size is traced.")
@@ -88,9 +84,12 @@ def check_call(ids, past, arguments):
                              "forward", "A cache filled or cut outside the trace, or padding, does this.")
 
 
-def check_attention(arguments):
-    """Checks the arguments of one call of the attention function."""
-    for name in ("position_bias", "s_aux", "cache", "cu_seq_lens_q"):
+def check_attention(model, arguments):
+    """Checks the arguments of one call of the attention function against the model's description."""
+    if (arguments.get("s_aux") is None) != (model.sinks is None) or (arguments.get("softcap") or 0.0) != model.logit_softcap:
+        raise TraceError("attention with other sinks or another cap than the description of the model says", "attention",
+                         "This architecture is not traced.")
+    for name in ("position_bias", "cache", "cu_seq_lens_q"):
         if arguments.get(name) is not None:
             raise TraceError(f"attention with {name} is more than softmax(q k)", "attention",
                              "This architecture or serving mode is not traced.")

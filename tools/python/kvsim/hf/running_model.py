@@ -2,10 +2,12 @@
 import threading
 import weakref
 
+import torch
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from . import attention, refusals
+from .lane_slots import LayerRule
 from .model_description import attention_modules, describe_model, output_weights
 from ..writing.trace_error import TraceError
 from .writer_thread import ELEMS
@@ -15,8 +17,8 @@ _models = weakref.WeakKeyDictionary()
 
 
 class ServedCache:
-    """What a cache is to the model's hooks. The decoder calls before() with the tokens and its other arguments, then attend()
-    once in every layer, then after()."""
+    """What a cache is to the model's hooks; `about` describes the model. The decoder calls before() with the tokens and its other
+    arguments, then attend() once in every layer, then after()."""
 
     def before(self, ids, keywords):
         raise NotImplementedError
@@ -62,7 +64,7 @@ def _register(kind):
         cache = getattr(_current, "cache", None)
         if cache is None:
             return dense()
-        refusals.check_attention(keywords)
+        refusals.check_attention(cache.about, keywords)
         return cache.attend(module.layer_idx, query, key, value, dense)
 
     name = f"kvsim_cache_{kind}"
@@ -88,7 +90,7 @@ class RunningModel:
         before = [config._attn_implementation for config in self._configs]
         if "kvsim_traced" in str(before[-1]):
             raise TraceError("is being traced", type(model).__name__, "End the trace first: it sees a full cache.")
-        kind = "eager" if "eager" in str(before[-1]) else "sdpa"
+        kind = attention.kind_of(self.decoder)
         try:
             self._use(attention.register(kind))  # by which the description finds out how keys are rotated
             self.about, _ = describe_model(model)
@@ -113,6 +115,14 @@ class RunningModel:
         for hook in self._hooks:
             hook.remove()
         return False
+
+    def rule_of(self, layer):
+        """How a layer attends."""
+        about, sinks = self.about, None
+        if about.sinks is not None:
+            here = slice(layer * about.n_q_heads, (layer + 1) * about.n_q_heads)
+            sinks = torch.tensor(about.sinks[here], device=self.device).view(about.n_kv_heads, -1)
+        return LayerRule(about.attn_scale, about.layer_window[layer], about.logit_softcap, sinks)
 
     def output_weights(self):
         """Of every layer [query heads, value_dim, hidden], float32 on the processor."""

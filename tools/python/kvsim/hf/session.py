@@ -99,7 +99,7 @@ class Session:
         if attention.current_session() is not None or "kvsim_traced" in str(model.config._attn_implementation):
             raise TraceError("is being traced already", type(model).__name__)
         self._decoder = model.get_decoder()
-        self._kind = "eager" if self._decoder.config._attn_implementation == "eager" else "sdpa"
+        self._kind = attention.kind_of(self._decoder)
         modules = attention_modules(self._decoder)
         self._dtype = next(model.parameters()).dtype
         if self._dtype not in ELEMS:
@@ -263,7 +263,7 @@ class Session:
         """Handles a call of the attention function: [1, heads, tokens, d] each, keys and values including earlier
         tokens."""
         call, layer, about = self._call, module.layer_idx, self._about
-        refusals.check_attention(keywords)
+        refusals.check_attention(about, keywords)
         if layer in call.layers:
             raise TraceError(f"layer {layer} ran twice in one call", "attention", "This architecture is not traced.")
         call.layers.add(layer)
@@ -285,8 +285,7 @@ class Session:
         positions = [call.past + row for row in rows]
         first = 0 if window < 0 else max(0, positions[0] - window + 1)
         end, held = positions[-1] + 1, call.past + call.count - key.shape[1]  # the path position of the first key
-        p = attention.probabilities(_rows(query, rows), key[:, first - held:end - held], positions, first,
-                                    about.attn_scale, window, about.logit_softcap)
+        p = attention.probabilities(_rows(query, rows), key[:, first - held:end - held], positions, first, about, layer)
         spans = [(0 if window < 0 else max(0, position - window + 1), position + 1) for position in positions]
         self._thread.append_attention(layer, first, spans, p)
 

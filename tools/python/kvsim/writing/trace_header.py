@@ -46,6 +46,7 @@ class Model:
     inv_freq: list = None      # [rotations * rotary_dim / 2], after scaling; None: rope_theta ^ (-2 i / rotary_dim)
     layer_rotation: list = None   # [n_layers], which of several rotations; None: there is one
     rotation_factor: list = None  # rope_attention_factor of each of several
+    sinks: list = None  # [n_layers * n_q_heads], the logit of each query head's sink; None: there are none
     config_json: bytes = b""
 
     def __post_init__(self):
@@ -171,6 +172,8 @@ def check_model(model, where):
             "layer_rotation is not the number of a rotation for each layer", where)
     require(len(model.layer_window) == model.n_layers and all(w == -1 or w > 0 for w in model.layer_window),
             "layer_window is not -1 or a window for each layer", where)
+    require(model.sinks is None or (len(model.sinks) == model.n_layers * model.n_q_heads and np.isfinite(model.sinks).all()),
+            "sinks are not a finite number for each query head of each layer", where)
     require(len(model.config_json) <= MAX_CONFIG, "config_json is larger than 1 MiB", where)
     require(model.rope_layout in ("half_split", "interleaved"), "rope_layout is neither half_split nor interleaved",
             where)
