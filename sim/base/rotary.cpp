@@ -11,7 +11,8 @@ namespace {
 void turn(const Rotary& rotary, std::uint64_t first_position, std::size_t dim, std::span<float> rows,
           double direction, double factor) {
   const std::size_t pairs = rotary.inv_freq.size();
-  if (dim == 0 || dim < 2 * pairs || rows.size() % dim != 0) bug("rows do not have the rotation's shape");
+  if (dim == 0 || dim < rotary.first + 2 * pairs || rows.size() % dim != 0)
+    bug("rows do not have the rotation's shape");
   const bool split = rotary.layout == RotaryLayout::half_split;
   const std::size_t step = split ? 1 : 2, partner = split ? pairs : 1;
   for (std::size_t row = 0; row < rows.size() / dim; ++row) {
@@ -19,8 +20,8 @@ void turn(const Rotary& rotary, std::uint64_t first_position, std::size_t dim, s
     for (std::size_t i = 0; i < pairs; ++i) {
       const auto angle = static_cast<double>(position * rotary.inv_freq[i]);
       const double cosine = factor * std::cos(angle), sine = factor * direction * std::sin(angle);
-      float& a = rows[row * dim + i * step];
-      float& b = rows[row * dim + i * step + partner];
+      float& a = rows[row * dim + rotary.first + i * step];
+      float& b = rows[row * dim + rotary.first + i * step + partner];
       const double x = static_cast<double>(a), y = static_cast<double>(b);
       a = static_cast<float>(x * cosine - y * sine);
       b = static_cast<float>(y * cosine + x * sine);

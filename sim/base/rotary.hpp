@@ -7,18 +7,19 @@
 
 namespace kvsim {
 
-/// Which two components turn together, within the leading 2 * inv_freq.size() components of a row.
+/// Which two components turn together, counted from the first that turns.
 enum class RotaryLayout : std::uint8_t {
   half_split,   ///< i and i + inv_freq.size()
   interleaved,  ///< 2i and 2i + 1
 };
 
 /// How a model rotates. Pair i at position p turns by the angle p * inv_freq[i], a product of floats as
-/// models compute it, and is then multiplied by attention_factor; components beyond the pairs are unchanged.
+/// models compute it, and is then multiplied by attention_factor; components beside the pairs are unchanged.
 struct Rotary {
   std::span<const float> inv_freq;
   RotaryLayout layout = RotaryLayout::half_split;
   double attention_factor = 1;  ///< positive
+  std::size_t first = 0;        ///< the first component that turns
 };
 
 /// Rotates `rows`, row-major [n, dim], in place: row r as at position first_position + r. Sines, cosines and

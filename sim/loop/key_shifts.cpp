@@ -34,6 +34,7 @@ std::vector<std::uint32_t> dropped_before(std::span<const policy::Position> kept
 
 KeyRotation::KeyRotation(const Rotary& rotary, std::size_t most)
     : pairs_(rotary.inv_freq.size()),
+      begin_(rotary.first),
       interleaved_(rotary.layout == RotaryLayout::interleaved),
       cosine_(most * pairs_),
       sine_(most * pairs_) {
@@ -49,12 +50,12 @@ void KeyRotation::rotate(std::span<const float> key, std::uint32_t shift, float*
   const float* cosine = cosine_.data() + shift * pairs_;
   const float* sine = sine_.data() + shift * pairs_;
   const std::size_t to_first = interleaved_ ? 2 : 1, to_second = interleaved_ ? 1 : pairs_;
+  std::ranges::copy(key, out);
   for (std::size_t pair = 0; pair < pairs_; ++pair) {
-    const std::size_t first = pair * to_first, second = first + to_second;
+    const std::size_t first = begin_ + pair * to_first, second = first + to_second;
     out[first] = key[first] * cosine[pair] - key[second] * sine[pair];
     out[second] = key[first] * sine[pair] + key[second] * cosine[pair];
   }
-  std::copy(key.begin() + static_cast<std::ptrdiff_t>(2 * pairs_), key.end(), out + 2 * pairs_);
 }
 
 }  // namespace kvsim::sim

@@ -32,7 +32,7 @@ class KeyRotation {
   void rotate(std::span<const float> key, std::uint32_t shift, float* out) const;
 
  private:
-  std::size_t pairs_;
+  std::size_t pairs_, begin_;  // begin_: the first component that turns
   bool interleaved_;
   std::vector<float> cosine_, sine_;  // [most, pairs]
 };

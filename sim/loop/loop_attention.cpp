@@ -96,7 +96,7 @@ void LoopRun::text_slots(std::uint32_t layer, std::size_t row, std::size_t lane,
 
 void LoopRun::attend_slots(const AtLayer& at, std::size_t row, std::size_t head, std::size_t n,
                            std::span<const SlotRow> slots) const {
-  const std::size_t dim = config_.head_dim;
+  const std::size_t dim = config_.value_dim();
   const trace::Model& model = sequence_.model();
   std::span<const float> sinks = model.sinks;
   if (!sinks.empty()) sinks = sinks.subspan(std::size_t{at.layer} * config_.n_heads + head, n);

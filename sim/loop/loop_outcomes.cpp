@@ -94,7 +94,7 @@ bool LoopRun::holds_as_it_came(std::size_t layer, const LoopUnit& unit, const Ca
     };
     if (!is_unchanged(
             cache.stored->rows(), lane, [&](Position at) { return std::span(row(at).key, config_.head_dim); },
-            [&](Position at) { return std::span(row(at).value, config_.head_dim); }))
+            [&](Position at) { return std::span(row(at).value, config_.value_dim()); }))
       return false;
   }
   return true;

@@ -58,7 +58,7 @@ void LoopRun::add_streams(LoopMode mode, const Script& script, Prefill prefill) 
     for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
       OwnRows& own = stream.own.emplace_back();
       own.keys = TokenRows(config_.n_kv_heads, rows, config_.head_dim);
-      own.values = TokenRows(config_.n_kv_heads, rows, config_.head_dim);
+      own.values = TokenRows(config_.n_kv_heads, rows, config_.value_dim());
       if (of_cell == Prefill::chunked) own.queries = TokenRows(config_.n_heads, prompt_, config_.head_dim);
       if (stream.verifies()) own.queries = TokenRows(config_.n_heads, rows, config_.head_dim);
     }

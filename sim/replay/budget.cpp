@@ -83,7 +83,7 @@ policy::StorageShape storage_shape(const trace::Sequence& sequence) {
   const trace::Model& model = sequence.model();
   return {.n_lanes = 1,
           .key_dim = model.head_dim,
-          .value_dim = model.v_head_dim,
+          .value_dim = model.token_numbers() - model.head_dim,
           .element_bits = 8 * elem_bytes(sequence.source().header().elem),
           .n_layers = model.n_layers};
 }
@@ -168,7 +168,7 @@ std::uint64_t prompt_bytes(const trace::Sequence& sequence) {
 
 std::size_t token_bytes(const trace::Sequence& sequence) {
   const trace::Model& model = sequence.model();
-  return (std::size_t{model.head_dim} + model.v_head_dim) * elem_bytes(sequence.source().header().elem);
+  return model.token_numbers() * elem_bytes(sequence.source().header().elem);
 }
 
 }  // namespace kvsim::sim

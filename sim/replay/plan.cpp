@@ -63,6 +63,8 @@ PartGroup make_part_group(const trace::Sequence& sequence, const policy::Part& p
   const trace::Model& model = sequence.model();
   const policy::CacheUnit unit = cache_unit(model, model.n_layers - 1, 0, n_lanes, seed, tables);
   if (part.spec->kind() == policy::Kind::representation) {
+    if (model.values_in_keys)
+      usage_error("stores keys and values apart, and latent attention caches a vector that is both", name);
     group.requirement = row_requirement(sequence, *part.make_representation(unit), name);
     group.crosses = stores_pairs(model, part, n_lanes);
   } else {

@@ -62,7 +62,7 @@ Outcome replay(const trace::Sequence& sequence, const Request& asked, Progress& 
   outcome.n_layers = model.n_layers;
   outcome.n_kv_heads = model.n_kv_heads;
   outcome.token_bytes = token_bytes(sequence);
-  outcome.token_numbers = std::uint64_t{model.head_dim} + model.v_head_dim;
+  outcome.token_numbers = model.token_numbers();
   outcome.workload = sequence.source().header().capture.workload;
   const std::size_t lanes = std::size_t{model.n_layers} * model.n_kv_heads;
   for (const Plan::CellPlan& cell : plan.cells) {

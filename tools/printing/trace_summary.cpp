@@ -39,6 +39,7 @@ std::string human_seconds(std::int64_t ns) {
 
 std::uint64_t tensor_bytes(const Header& header, Tensor tensor) {
   if (tensor == Tensor::query && !trace::holds_queries(header)) return 0;
+  if (tensor == Tensor::value && header.model.values_in_keys) return 0;
   return std::uint64_t{header.model.n_layers} * trace::schema::tensor_heads(header.model, tensor) *
          trace::schema::tensor_rows(header, tensor) * trace::schema::tensor_dim(header.model, tensor) *
          elem_bytes(header.elem);

@@ -19,7 +19,8 @@ class MemoryRecorder final : public model::RunObserver {
     const trace::Model& model = trace_.header().model;
     copy(trace::Tensor::query, layer, model.n_q_heads, model.head_dim, first, n, q);
     copy(trace::Tensor::key, layer, model.n_kv_heads, model.head_dim, first, n, k);
-    copy(trace::Tensor::value, layer, model.n_kv_heads, model.v_head_dim, first, n, v);
+    if (!model.values_in_keys)
+      copy(trace::Tensor::value, layer, model.n_kv_heads, model.v_head_dim, first, n, v);
   }
 
  private:
@@ -57,7 +58,8 @@ void take_over(const trace::MemoryTrace& known, std::uint64_t tokens, trace::Mem
       copied(trace::Tensor::query, layer, head, model.head_dim);
     for (std::uint32_t head = 0; head < model.n_kv_heads; ++head) {
       const std::span<float> keys = copied(trace::Tensor::key, layer, head, model.head_dim);
-      run.resume(layer, head, keys, copied(trace::Tensor::value, layer, head, model.v_head_dim));
+      run.resume(layer, head, keys,
+                 model.values_in_keys ? keys : copied(trace::Tensor::value, layer, head, model.v_head_dim));
     }
   }
 }

@@ -25,11 +25,13 @@ class ModelComparison {
     same("KV heads", a_.n_kv_heads, b_.n_kv_heads);
     same("head_dim", a_.head_dim, b_.head_dim);
     same("v_head_dim", a_.v_head_dim, b_.v_head_dim);
+    same("numbers of a token", a_.token_numbers(), b_.token_numbers());
     out_.same_shape = out_.differences.empty();
     if (!out_.same_shape) return;
     if (a_.hidden_size > 0 && b_.hidden_size > 0)  // 0: not known
       same("hidden_size", a_.hidden_size, b_.hidden_size);
     same("rotary_dim", a_.rotary_dim, b_.rotary_dim);
+    same("first_rotated", a_.first_rotated, b_.first_rotated);
     if (a_.rope_layout != b_.rope_layout)  // the same numbers in another order
       out_.notes.push_back("rope_layout: " + a_.rope_layout + " against " + b_.rope_layout +
                            ". B's queries and keys are compared in A's order.");

@@ -76,7 +76,7 @@ class TensorWalk {
     for (layer_ = 0; layer_ < model().n_layers; ++layer_) {
       if (!queries_.empty()) compare_rows("q", Tensor::query, queries_);
       compare_rows("k", Tensor::key, cached_);
-      compare_rows("v", Tensor::value, cached_);
+      if (!model().values_in_keys) compare_rows("v", Tensor::value, cached_);
       if (!attention_.empty()) compare_attention();
       if (columns_) compare_columns();
       if (output_) compare_output_weights();
@@ -168,7 +168,7 @@ class TensorWalk {
     const std::uint64_t rotated = std::min<std::uint64_t>(x.rotary_dim, y.rotary_dim), half = rotated / 2;
     const bool pairs_apart = x.rope_layout == "half_split";
     row_.resize(rotated);
-    for (std::uint64_t begin = 0; begin < y_.size(); begin += dim) {
+    for (std::uint64_t begin = x.first_rotated; begin < y_.size(); begin += dim) {
       for (std::uint64_t i = 0; i < half; ++i)
         for (const std::uint64_t second : {0UL, 1UL}) {
           const std::uint64_t apart = i + second * half, together = 2 * i + second;

@@ -19,7 +19,10 @@ struct Model {
   std::uint32_t n_layers = 0, n_q_heads = 0, n_kv_heads = 0;
   std::uint32_t head_dim = 0;    ///< of queries and keys
   std::uint32_t v_head_dim = 0;  ///< of values
-  std::uint32_t rotary_dim = 0;  ///< leading components that RoPE rotates
+  /// Values are the first v_head_dim components of keys, and are not stored (latent attention).
+  bool values_in_keys = false;
+  std::uint32_t rotary_dim = 0;     ///< components that RoPE rotates
+  std::uint32_t first_rotated = 0;  ///< the first of them
   std::uint32_t hidden_size = 0, vocab_size = 0;
   double attn_scale = 0;  ///< factor on q.k before the softmax, usually 1/sqrt(head_dim)
   double norm_eps = 0, rope_theta = 0;
@@ -40,6 +43,8 @@ struct Model {
   std::string config_json;  ///< verbatim, may be empty
 
   std::uint32_t group() const { return n_q_heads / n_kv_heads; }
+  /// Numbers that a KV head caches of a token.
+  std::uint32_t token_numbers() const { return head_dim + (values_in_keys ? 0 : v_head_dim); }
   /// The logit of a query head's sink; -infinity, which takes nothing: none.
   float sink(std::uint32_t layer, std::size_t query_head) const {
     return sinks.empty() ? -std::numeric_limits<float>::infinity()
@@ -54,7 +59,7 @@ struct Model {
     const std::size_t number = rotation_of(layer), pairs = rotary_dim / 2;
     return {std::span(inv_freq).subspan(number * pairs, pairs),
             rope_layout == "interleaved" ? RotaryLayout::interleaved : RotaryLayout::half_split,
-            rotation_factor.empty() ? rope_attention_factor : rotation_factor[number]};
+            rotation_factor.empty() ? rope_attention_factor : rotation_factor[number], first_rotated};
   }
 };
 

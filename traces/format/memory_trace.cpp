@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "sim/base/matrix_view.hpp"
 #include "traces/format/schema.hpp"
 #include "traces/format/validate.hpp"
 
@@ -11,6 +12,7 @@ namespace kvsim::trace {
 namespace {
 
 std::size_t tensor_size(const Header& header, Tensor tensor) {
+  if (tensor == Tensor::value && header.model.values_in_keys) return 0;
   return std::size_t{header.model.n_layers} * schema::tensor_heads(header.model, tensor) *
          schema::tensor_rows(header, tensor) * schema::tensor_dim(header.model, tensor);
 }
@@ -41,6 +43,7 @@ std::size_t MemoryTrace::offset(Tensor tensor, std::uint32_t layer, std::uint32_
 }
 
 std::span<float> MemoryTrace::rows(Tensor tensor, std::uint32_t layer, std::uint32_t head) {
+  if (tensor == Tensor::value && header_.model.values_in_keys) bug("the keys have the values", "memory");
   std::vector<float>& store = tensor == Tensor::query ? query_ : tensor == Tensor::key ? key_ : value_;
   return {store.data() + offset(tensor, layer, head),
           schema::tensor_rows(header_, tensor) * schema::tensor_dim(header_.model, tensor)};
@@ -52,6 +55,11 @@ void MemoryTrace::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, s
   const std::size_t dim = schema::tensor_dim(header_.model, tensor);
   if (first_row > rows || n_rows > rows - first_row || out.size() != n_rows * dim)
     bug("read beyond the end", "memory");
+  if (tensor == Tensor::value && header_.model.values_in_keys) {
+    const std::size_t key_dim = header_.model.head_dim;
+    const float* keys = key_.data() + offset(Tensor::key, layer, head) + first_row * key_dim;
+    return MatrixView{keys, n_rows, dim, key_dim}.copy(out.data());
+  }
   const std::vector<float>& store = tensor == Tensor::query ? query_ : tensor == Tensor::key ? key_ : value_;
   std::copy_n(store.data() + offset(tensor, layer, head) + first_row * dim, n_rows * dim, out.data());
 }

@@ -8,13 +8,14 @@ def read_trace(path):
     with h5py.File(path, "r") as file:
         if file.attrs["format"] != b"kvtrace" or file.attrs["schema_major"] > 2 or not file.attrs["complete"]:
             raise ValueError(f"{path} is not a complete kvtrace file of schema 1 or 2")
-        if int(file.attrs.get("needs", 0)) > 3:
+        if int(file.attrs.get("needs", 0)) > 7:
             raise ValueError(f"{path} says what this reader does not know")
         model = dict(file["model"].attrs)
         layers = []
         for layer in range(model["n_layers"]):
             group = file[f"layers/{layer:04d}"]
-            tensors = {name: np.asarray(group[name][...], dtype=np.float32) for name in ("q", "k", "v")}
+            tensors = {name: np.asarray(group[name][...], dtype=np.float32) for name in ("q", "k", "v") if name in group}
+            tensors.setdefault("v", tensors["k"][..., :model["v_head_dim"]])
             tensors["wo"] = np.asarray(group["wo"][...], dtype=np.float32) if "wo" in group else None
             tensors["q_token"] = group["q_token"][...] if "q_token" in group else np.arange(file.attrs["n_tokens"])
             tensors["window"] = int(file["model/layer_window"][layer])

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "sim/base/error.hpp"
+#include "sim/base/matrix_view.hpp"
 #include "traces/format/digest.hpp"
 #include "traces/format/file_trace.hpp"
 #include "traces/format/header_fields.hpp"
@@ -167,6 +168,8 @@ void FileTrace::read_model() {
   const InputGroup group = file_.root().group("model");
   Model& model = header_.model;
   model_attributes(model, [&](const char* name, auto& value) { take_field(group, name, value); });
+  model.values_in_keys = (needs_ & schema::kValuesInKeys) != 0;
+  if (model.values_in_keys) take_field(group, "first_rotated", model.first_rotated);
   model.layer_window = list<std::int32_t>(group, "layer_window", model.n_layers, "n_layers");
   read_rotations();
   if ((needs_ & schema::kSinks) != 0) {
@@ -359,8 +362,11 @@ StoredRows FileTrace::with_digests(InputDataset dataset, const InputGroup& layer
 }
 
 std::span<const Tensor> FileTrace::stored_tensors() const {
-  static constexpr Tensor kTensors[] = {Tensor::key, Tensor::value, Tensor::query};
-  return {kTensors, holds_queries(header_) ? 3U : 2U};
+  static constexpr Tensor kApart[] = {Tensor::key, Tensor::value, Tensor::query};
+  static constexpr Tensor kInKeys[] = {Tensor::key, Tensor::query};
+  const std::span<const Tensor> all =
+      header_.model.values_in_keys ? std::span<const Tensor>(kInKeys) : std::span<const Tensor>(kApart);
+  return all.first(all.size() - (holds_queries(header_) ? 0 : 1));
 }
 
 std::vector<std::string> FileTrace::block_list_digests() const {
@@ -407,12 +413,19 @@ void FileTrace::read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std
     bug("read of a layer or size that is not there", path_);
   if (tensor == Tensor::query && !holds_queries(header_))
     input_error("holds no queries", path_, "Attention rows stand in their place.");
+  if (tensor == Tensor::value && header_.model.values_in_keys) {
+    const std::size_t key_dim = header_.model.head_dim;
+    std::vector<float> keys(n_rows * key_dim);
+    read_rows(stored(Tensor::key, layer), header_.elem, head, first_row, n_rows, keys);
+    return MatrixView{keys.data(), n_rows, dim, key_dim}.copy(out.data());
+  }
   read_rows(stored(tensor, layer), header_.elem, head, first_row, n_rows, out);
 }
 
 void FileTrace::will_read(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t first_row,
                           std::uint64_t n_rows) const {
-  stored(tensor, layer).will_read(head, first_row, n_rows);
+  const bool in_keys = tensor == Tensor::value && header_.model.values_in_keys;
+  stored(in_keys ? Tensor::key : tensor, layer).will_read(head, first_row, n_rows);
 }
 
 void FileTrace::read_output_weights(std::uint32_t layer, std::uint32_t query_head,

@@ -41,12 +41,14 @@ enum Feature : std::uint64_t {
 enum Needed : std::uint64_t {
   kLayerRotations = 1U << 0,
   kSinks = 1U << 1,
+  kValuesInKeys = 1U << 2,
 };
-inline constexpr std::uint64_t kKnownNeeds = kLayerRotations | kSinks;
+inline constexpr std::uint64_t kKnownNeeds = kLayerRotations | kSinks | kValuesInKeys;
 
 inline std::uint64_t needs_of(const Model& model) {
   return (model.layer_rotation.empty() ? 0 : std::uint64_t{kLayerRotations}) |
-         (model.sinks.empty() ? 0 : std::uint64_t{kSinks});
+         (model.sinks.empty() ? 0 : std::uint64_t{kSinks}) |
+         (model.values_in_keys ? std::uint64_t{kValuesInKeys} : 0);
 }
 
 inline std::string layer_group(std::uint32_t layer) {

@@ -202,6 +202,12 @@ void check_model(const Model& model, const std::string& where) {
                     std::to_string(model.n_kv_heads));
   place.require(model.rotary_dim <= model.head_dim && model.rotary_dim % 2 == 0, "/model",
                 "rotary_dim is odd or larger than head_dim");
+  place.require(model.values_in_keys || model.first_rotated == 0, "/model",
+                "first_rotated is not 0, though values are stored");
+  place.require(model.first_rotated <= model.head_dim - model.rotary_dim, "/model",
+                "first_rotated and rotary_dim reach beyond head_dim");
+  place.require(!model.values_in_keys || model.v_head_dim <= model.head_dim, "/model",
+                "values are the beginning of keys, and longer");
   place.require(std::isfinite(model.attn_scale) && model.attn_scale > 0, "/model",
                 "attn_scale is not positive");
   place.require(std::isfinite(model.norm_eps) && model.norm_eps >= 0, "/model", "norm_eps is negative");

@@ -149,7 +149,8 @@ struct AttentionStream {
 struct LayerStreams {
   std::string where;
   hdf5::Object group;
-  RowStream query, key, value;
+  RowStream query, key;
+  std::optional<RowStream> value;  ///< none where keys have them
   std::optional<AttentionStream> attention;
   bool has_output_weights = false;
   std::uint64_t counted_tokens = 0;
@@ -234,7 +235,9 @@ void Writer::State::create_layers() {
                        schema::tensor_heads(header.model, tensor), dim, schema::chunk_rows(dim, header.elem),
                        true, options, place + "/" + schema::tensor_name(tensor));
     };
-    RowStream query = stream(Tensor::query), key = stream(Tensor::key), value = stream(Tensor::value);
+    RowStream query = stream(Tensor::query), key = stream(Tensor::key);
+    std::optional<RowStream> value;
+    if (!header.model.values_in_keys) value = stream(Tensor::value);
     layers.push_back(
         {place, std::move(layer), std::move(query), std::move(key), std::move(value), std::nullopt});
   }
@@ -244,7 +247,7 @@ void Writer::State::check_same_shape(const Header& final) const {
   const Model &a = header.model, &b = final.model;
   if (header.elem != final.elem || header.output_elem != final.output_elem || a.n_layers != b.n_layers ||
       a.n_q_heads != b.n_q_heads || a.n_kv_heads != b.n_kv_heads || a.head_dim != b.head_dim ||
-      a.v_head_dim != b.v_head_dim || a.hidden_size != b.hidden_size)
+      a.v_head_dim != b.v_head_dim || a.values_in_keys != b.values_in_keys || a.hidden_size != b.hidden_size)
     bug("the model changed its shape while it was written", file.path());
 }
 
@@ -255,7 +258,7 @@ void Writer::State::check_complete(const Header& final) const {
   };
   for (const LayerStreams& layer : layers) {
     rows(layer.key, final.n_tokens(), layer.where + "/k");
-    rows(layer.value, final.n_tokens(), layer.where + "/v");
+    if (layer.value) rows(*layer.value, final.n_tokens(), layer.where + "/v");
     rows(layer.query, final.n_query_rows(), layer.where + "/q");
     if (layer.has_output_weights != final.output_elem.has_value())
       bug(layer.has_output_weights ? "is stored, but not in the header" : "is missing", layer.where + "/wo");
@@ -306,6 +309,7 @@ void Writer::State::write_model(const Header& final) {
   const hid_t id = object.id();
   const std::string place = where("/model");
   model_attributes(model, [&](const char* name, const auto& value) { put_field(id, name, value, place); });
+  if (model.values_in_keys) hdf5::put(id, "first_rotated", model.first_rotated, place);
   put_list(id, "layer_window", model.layer_window, place);
   if (model.layer_rotation.empty()) {
     put_list(id, "inv_freq", model.inv_freq, place);
@@ -393,7 +397,10 @@ std::vector<std::string> Writer::State::put_block_digests(const LayerStreams& la
         hdf5::check(H5Oopen(group.id(), name.c_str(), H5P_DEFAULT), "cannot be opened", place));
     hdf5::put(list.id(), "rows", digests.block_rows, place);
   }
-  return {seals.at("k"), seals.at("v"), seals.at("q")};
+  std::vector<std::string> out;
+  for (const char* name : {"k", "v", "q"})
+    if (seals.contains(name)) out.push_back(seals.at(name));
+  return out;
 }
 
 std::string Writer::State::finish_layers(const Header& final) {
@@ -407,7 +414,8 @@ std::string Writer::State::finish_layers(const Header& final) {
     hdf5::put(id, "head_dim", final.model.head_dim, layer.where);
     hdf5::put(id, "window", final.model.layer_window[i], layer.where);
     for (const auto& [name, stream] :
-         {std::pair{"k", &layer.key}, {"v", &layer.value}, {"q", &layer.query}}) {
+         {std::pair{"k", &layer.key}, {"v", layer.value ? &*layer.value : nullptr}, {"q", &layer.query}}) {
+      if (stream == nullptr) continue;
       layer.digests[name] = stream->finish();
       digests.push_back(layer.digests[name].sha256);
     }
@@ -441,9 +449,10 @@ Writer::~Writer() = default;
 void Writer::append(Tensor tensor, std::uint32_t layer, std::uint64_t n_rows, const Elements& rows) {
   if (state_ == nullptr || layer >= state_->layers.size()) bug("append to a layer that is not open");
   LayerStreams& streams = state_->layers[layer];
+  if (tensor == Tensor::value && !streams.value) return;  // the keys have them
   RowStream& stream = tensor == Tensor::query ? streams.query
                       : tensor == Tensor::key ? streams.key
-                                              : streams.value;
+                                              : *streams.value;
   stream.append(n_rows, rows);
   state_->file.require_written();
 }
@@ -528,6 +537,7 @@ void write_trace(const std::string& path, const Source& source, const WriteOptio
   std::vector<float> block;
   for (std::uint32_t layer = 0; layer < header.model.n_layers; ++layer) {
     for (const Tensor tensor : {Tensor::key, Tensor::value, Tensor::query}) {
+      if (tensor == Tensor::value && header.model.values_in_keys) continue;
       const std::size_t heads = schema::tensor_heads(header.model, tensor),
                         dim = schema::tensor_dim(header.model, tensor);
       const std::uint64_t total = schema::tensor_rows(header, tensor);

@@ -324,6 +324,8 @@ void read_parts(const JsonObject& config, const Family& family, ModelConfig& mod
   }
   if (config.has("tie_word_embeddings")) model.tied_embeddings = config.flag_or("tie_word_embeddings", false);
   model.tied_by_default = family.tied;
+  if (family.latent.rank != 0)
+    model.interleaved = config.flag_or("rope_interleave", family.parts.interleaved);
   if (family.type == "opt") {
     if (config.integer_or("word_embed_proj_dim", 1, kMaxWidth, model.hidden_size) != model.hidden_size)
       input_error("an embedding narrower than the model is not supported",
@@ -412,8 +414,10 @@ std::vector<std::int32_t> read_windows(const JsonObject& config, const Family& f
 /// Which layers rotate, and by what.
 void read_rotations(const JsonObject& config, const Family& family, ModelConfig& model) {
   using Rotated = Family::Rotated;
-  const RopeContext context{model.model_type, model.head_dim,      model.max_positions,
-                            family.theta,     family.window_theta, family.partial_rotary};
+  const RopeContext context{
+      model.model_type,    model.latent.rank > 0 ? model.latent.rotated : model.head_dim,
+      model.max_positions, family.theta,
+      family.window_theta, family.partial_rotary};
   if (family.type == "gpt_oss" && !config.has("rope_scaling") && !config.has("rope_parameters"))
     input_error("is required: the class's own rotation is not known", config.path("rope_parameters"));
   if (family.rotated != Rotated::apart) model.rope = read_rope(config, context);
@@ -464,6 +468,9 @@ void read_factors(const JsonObject& config, const Family& family, ModelConfig& m
   if (family.logit_scale != 0)
     model.logit_divisor =
         static_cast<float>(1 / config.number_or("logit_scale", 1e-6, 1e6, family.logit_scale));
+  if (model.latent.rank > 0)
+    model.attention_scale = model.rope.all_temperature * model.rope.all_temperature /
+                            std::sqrt(static_cast<double>(model.latent.plain + model.latent.rotated));
   const auto cap = [&](const char* field, double absent) {
     if (absent < 0 || (config.raw().contains(field) && !config.has(field))) return 0.0;
     return config.number_or(field, 1e-3, 1e6, absent);

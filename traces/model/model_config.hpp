@@ -49,15 +49,17 @@ struct ModelConfig : LayerParts {
   std::vector<std::int32_t> eos;  ///< ids that end generation; may be empty
   std::string json;               ///< config.json verbatim, or gguf_config()
 
+  /// Components of a cached value: of latent attention the latent, which is the beginning of the key.
+  std::uint32_t value_dim() const { return latent.rank != 0 ? latent.rank : head_dim; }
   /// Whether a layer rotates by other_rope.
   bool rotates_apart(std::uint32_t layer) const { return other_rope && apart[layer]; }
   const RopeConfig& rope_of(std::uint32_t layer) const { return rotates_apart(layer) ? *other_rope : rope; }
   /// Whether the model has parts that only the processor computes so far.
   bool needs_processor() const {
-    return experts.count > 0 || sinks || norms != kNormsBefore || other_rope || wide_qk_norm ||
-           centred_norms || gelu || interleaved || fused_gate_up != fused_qkv || embedding_scale != 1 ||
-           residual_scale != 1 || logit_divisor != 1 || attention_scale != 0 || attention_cap != 0 ||
-           logit_cap != 0;
+    return experts.count > 0 || latent.rank > 0 || sinks || norms != kNormsBefore || other_rope ||
+           wide_qk_norm || centred_norms || gelu || interleaved || fused_gate_up != fused_qkv ||
+           embedding_scale != 1 || residual_scale != 1 || logit_divisor != 1 || attention_scale != 0 ||
+           attention_cap != 0 || logit_cap != 0;
   }
 };
 

@@ -41,6 +41,29 @@ void refuse_flag(const JsonObject& config, const char* field) {
   if (config.flag_or(field, false)) input_error("is not supported", config.path(field));
 }
 
+/// How DeepSeek's routers choose.
+void read_routing(const JsonObject& config, const Family& family, Experts& experts) {
+  const bool grouped_by_method = family.type == "deepseek_v2";
+  const std::string scores = experts.corrected ? "sigmoid" : "softmax";
+  if (const std::string given = config.text_or("scoring_func", scores); given != scores)
+    input_error("expected " + scores + ", not " + in_quotes(given), config.path("scoring_func"));
+  const std::string method = config.text_or("topk_method", grouped_by_method ? "greedy" : "noaux_tc");
+  if (method != (grouped_by_method ? "group_limited_greedy" : "noaux_tc") &&
+      !(grouped_by_method && method == "greedy"))
+    input_error("does not know " + in_quotes(method), config.path("topk_method"));
+  experts.groups = static_cast<std::uint32_t>(config.integer_or("n_group", 1, experts.count, experts.groups));
+  experts.used_groups = static_cast<std::uint32_t>(
+      config.integer_or("topk_group", 1, std::max(experts.groups, 1U), experts.used_groups));
+  if (grouped_by_method && method == "greedy") experts.groups = 0;
+  if (experts.groups > 0 && experts.count % experts.groups != 0)
+    input_error(
+        std::to_string(experts.count) + " experts do not make " + std::to_string(experts.groups) + " groups",
+        config.path("n_group"));
+  experts.scale = static_cast<float>(config.number_or("routed_scaling_factor", 1e-6, 1e6, experts.scale));
+  // The class of V2 knows the field and computes the same with it.
+  if (grouped_by_method) experts.normalised = false;
+}
+
 void read_experts(const JsonObject& config, const Family& family, ModelConfig& model) {
   if (family.experts.count == 0) return;
   Experts& experts = model.experts = family.experts;
@@ -60,7 +83,9 @@ void read_experts(const JsonObject& config, const Family& family, ModelConfig& m
                       ? model.intermediate_size
                       : small_number(config, "moe_intermediate_size", kMostWidth, experts.width);
   if (!experts.normalised)
-    experts.normalised = config.flag_or("norm_topk_prob", family.memory == Family::Memory::delta);
+    experts.normalised =
+        config.flag_or("norm_topk_prob", family.memory == Family::Memory::delta || experts.corrected);
+  if (family.latent.rank != 0) read_routing(config, family, experts);
   if (experts.limit != 0) {
     experts.gain = static_cast<float>(config.number_or("swiglu_alpha", 1e-3, 1e3, experts.gain));
     experts.limit = static_cast<float>(config.number_or("swiglu_limit", 1e-3, 1e6, experts.limit));

@@ -54,8 +54,13 @@ struct Experts {
   std::uint64_t shared_width = 0;  ///< of what every token goes through beside them
   bool normalised = false;         ///< the shares of those that are used add up to one
   bool shared_gate = false;        ///< a vector that scales what that gives
-  bool corrected = false;          ///< a number of each expert is added to its score
-  bool biased = false;             ///< router and experts have biases
+  /// Scores are sigmoids, and a number of each expert is added when experts are chosen; else a softmax.
+  bool corrected = false;
+  /// Experts are in so many groups, of which only the best few are chosen from: by the best score of a group,
+  /// or the best two of corrected ones. 0: there are no groups.
+  std::uint32_t groups = 0, used_groups = 0;
+  float scale = 1;      ///< factor on shares
+  bool biased = false;  ///< router and experts have biases
   /// Experts compute (up + 1) gate sigmoid(gain gate), gate at most `limit`, up within it (gpt-oss); limit 0:
   /// as other feed-forwards.
   float gain = 0, limit = 0;

@@ -67,7 +67,12 @@ trace::Model describe_model(const ModelConfig& config, const Weights& weights, c
   model.n_layers = config.n_layers;
   model.n_q_heads = config.n_heads;
   model.n_kv_heads = config.n_kv_heads;
-  model.head_dim = model.v_head_dim = config.head_dim;
+  model.head_dim = config.head_dim;
+  model.v_head_dim = config.value_dim();
+  if (config.latent.rank > 0) {
+    model.values_in_keys = true;
+    model.first_rotated = config.latent.rank;
+  }
   model.rotary_dim = config.rope.rotary_dim;
   model.hidden_size = config.hidden_size;
   model.vocab_size = config.vocab_size;

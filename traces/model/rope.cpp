@@ -79,6 +79,7 @@ void read_yarn(const JsonObject& scaling, RopeConfig& rope) {
     input_error("beta_slow must be smaller than beta_fast", scaling.where());
   const double mscale = scaling.number_or("mscale", 0, kMaxFactor, 0);
   const double mscale_all = scaling.number_or("mscale_all_dim", 0, kMaxFactor, 0);
+  if (mscale_all > 0) rope.all_temperature = yarn_temperature(rope.factor, mscale_all);
   rope.attention_factor = mscale > 0 && mscale_all > 0 ? yarn_temperature(rope.factor, mscale) /
                                                              yarn_temperature(rope.factor, mscale_all)
                                                        : yarn_temperature(rope.factor, 1);

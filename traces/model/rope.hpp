@@ -25,10 +25,11 @@ struct RopeConfig {
   std::uint32_t rotary_dim = 0;  ///< even; head_dim unless a model rotates only part of a head
   /// Factor on cosines and sines, so stored queries and keys both include it (yarn, longrope).
   double attention_factor = 1.0;
-  double factor = 1.0;                                ///< linear, llama3, yarn
-  double low_freq_factor = 1, high_freq_factor = 1;   ///< llama3
-  double beta_fast = 32, beta_slow = 1;               ///< yarn: turns within the original context
-  bool truncate = true;                               ///< yarn: the ramp starts and ends at whole pairs
+  double factor = 1.0;                               ///< linear, llama3, yarn
+  double low_freq_factor = 1, high_freq_factor = 1;  ///< llama3
+  double beta_fast = 32, beta_slow = 1;              ///< yarn: turns within the original context
+  bool truncate = true;                              ///< yarn: the ramp starts and ends at whole pairs
+  double all_temperature = 1;  ///< yarn: by mscale_all_dim; DeepSeek multiplies q.k by its square
   std::uint64_t original_max_positions = 0;           ///< llama3, yarn, longrope
   std::vector<double> short_factor{}, long_factor{};  ///< longrope: [rotary_dim/2]
 

@@ -66,7 +66,7 @@ class Loader {
     const std::size_t one = elem_bytes(elem), outs = width / step;
     std::vector<Linear> matrices;
     for (std::uint64_t number = 0; number < count; ++number) {
-      auto rows = std::make_shared<std::vector<std::byte>>(outs * in * one);
+      const auto rows = std::make_shared<std::vector<std::byte>>(outs * in * one);
       const std::byte* from = tensor.data.data() + number * in * width * one;
       constexpr std::uint64_t kBlock = 32;  // inputs whose lines stay in the CPU cache
       for (std::uint64_t begin = 0; begin < in; begin += kBlock)
@@ -125,6 +125,38 @@ void load_projections(Loader& loader, const ModelConfig& config, const std::stri
   weights.v = loader.linear(attention + "v_proj", kv_size, hidden, config.qkv_bias);
 }
 
+/// A matrix whose rows are another's columns.
+Linear turned(const Linear& linear) {
+  const auto columns = std::make_shared<const std::vector<float>>(linear.transposed());
+  return {
+      reinterpret_cast<const std::byte*>(columns->data()), Elem::f32, linear.in, linear.out, {}, {}, columns};
+}
+
+LatentWeights load_latent(Loader& loader, const ModelConfig& config, const std::string& attention) {
+  const Latent& latent = config.latent;
+  const std::uint64_t hidden = config.hidden_size;
+  LatentWeights weights;
+  if (latent.query_rank > 0) {
+    weights.down_q = loader.linear(attention + "q_a_proj", latent.query_rank, hidden, false);
+    weights.q_norm = loader.vector(attention + "q_a_layernorm.weight", {latent.query_rank});
+  }
+  weights.q = loader.linear(attention + (latent.query_rank > 0 ? "q_b_proj" : "q_proj"),
+                            std::uint64_t{config.n_heads} * (latent.plain + latent.rotated),
+                            latent.query_rank > 0 ? latent.query_rank : hidden, false);
+  weights.down_kv =
+      loader.linear(attention + "kv_a_proj_with_mqa", latent.rank + latent.rotated, hidden, false);
+  weights.kv_norm = loader.vector(attention + "kv_a_layernorm.weight", {latent.rank});
+  std::vector<std::uint64_t> outs;
+  for (std::uint32_t head = 0; head < config.n_heads; ++head)
+    outs.insert(outs.end(), {latent.plain, latent.value});
+  const std::vector<Linear> parts = loader.fused(attention + "kv_b_proj", outs, latent.rank);
+  for (std::size_t i = 0; i < parts.size(); i += 2) {
+    weights.keys.push_back(turned(parts[i]));
+    weights.values.push_back(parts[i + 1]);
+  }
+  return weights;
+}
+
 GatedMlp load_mlp(Loader& loader, const ModelConfig& config, const std::string& mlp, std::uint64_t inner,
                   const std::array<const char*, 3>& names = {"gate_proj", "up_proj", "down_proj"}) {
   const std::uint64_t hidden = config.hidden_size;
@@ -164,9 +196,13 @@ ExpertWeights load_experts(Loader& loader, const ModelConfig& config, const std:
     weights.experts.push_back(mixtral ? load_mlp(loader, config, name, experts.width, {"w1", "w3", "w2"})
                                       : load_mlp(loader, config, name, experts.width));
   }
-  if (experts.shared_width > 0) {
+  if (experts.corrected)
+    weights.correction = loader.vector(mlp + "gate.e_score_correction_bias", {experts.count});
+  if (experts.shared_width > 0 && experts.shared_gate) {
     weights.shared = load_mlp(loader, config, mlp + "shared_expert.", experts.shared_width);
     weights.shared_gate = loader.linear(mlp + "shared_expert_gate", 1, config.hidden_size, false);
+  } else if (experts.shared_width > 0) {
+    weights.shared = load_mlp(loader, config, mlp + "shared_experts.", experts.shared_width);
   }
   return weights;
 }
@@ -206,8 +242,14 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t
     weights.q_norm = load_norm(loader, config, attention + "q_norm", shape(config.n_heads));
     weights.k_norm = load_norm(loader, config, attention + "k_norm", shape(config.n_kv_heads));
   }
-  load_projections(loader, config, layer, weights);
-  weights.o = loader.linear(attention + "o_proj", hidden, q_size, config.output_bias);
+  const bool latent = config.latent.rank > 0;
+  if (latent)
+    weights.latent = std::make_shared<const LatentWeights>(load_latent(loader, config, attention));
+  else
+    load_projections(loader, config, layer, weights);
+  weights.o = loader.linear(attention + "o_proj", hidden,
+                            latent ? std::uint64_t{config.n_heads} * config.latent.value : q_size,
+                            config.output_bias);
   if (config.sinks) weights.sinks = loader.vector(attention + "sinks", {config.n_heads});
   if (has_experts(config, index))
     weights.experts = std::make_shared<const ExpertWeights>(load_experts(loader, config, layer));

@@ -23,7 +23,7 @@ struct Linear {
   /// The matrix, if it is quantised; data is then null, and elem f32.
   std::shared_ptr<const PackedWeights> packed{};
   /// What `data` points to where the file has the matrix in another order.
-  std::shared_ptr<const std::vector<std::byte>> reordered{};
+  std::shared_ptr<const void> reordered{};
 
   /// Rows [first, first + n) as floats: in place if the file stores them as aligned floats, else in
   /// `scratch`.
@@ -39,8 +39,21 @@ struct GatedMlp {
 struct ExpertWeights {
   Linear router;  ///< [experts, hidden]
   std::vector<GatedMlp> experts;
+  std::vector<float> correction;   ///< [experts]: added to scores when experts are chosen, or empty
   std::optional<GatedMlp> shared;  ///< what all tokens go through
-  Linear shared_gate;              ///< [1, hidden]: a sigmoid of it scales what that gives
+  Linear shared_gate;  ///< [1, hidden]: a sigmoid of it scales what that gives; empty: nothing does
+};
+
+/// Latent attention (DeepSeek V2) in its absorbed form: what all heads share is the key, whose first part is
+/// the value, and each head's projections of it are on the side of queries and outputs.
+struct LatentWeights {
+  Linear down_q;               ///< [query_rank, hidden]; without it queries are of the hidden state
+  std::vector<float> q_norm;   ///< [query_rank]
+  Linear q;                    ///< [heads * (plain + rotated), query_rank or hidden]
+  Linear down_kv;              ///< [rank + rotated, hidden]
+  std::vector<float> kv_norm;  ///< [rank]
+  std::vector<Linear> keys;    ///< of each head [rank, plain]: its query in terms of the latent
+  std::vector<Linear> values;  ///< of each head [value, rank]: its output in terms of the latent
 };
 
 /// The MLP's matrices are empty where the layer has experts.
@@ -50,6 +63,7 @@ struct LayerWeights : GatedMlp {
   std::vector<float> sinks;                             ///< [heads], or empty: there are none
   std::vector<float> q_norm, k_norm;  ///< [head_dim], of all heads [heads * head_dim], or empty
   Linear q, k, v, o;
+  std::shared_ptr<const LatentWeights> latent{};  ///< then q, k and v are empty
   std::shared_ptr<const ExpertWeights> experts{};
 };
 

@@ -61,7 +61,7 @@ void ExpectedQueries::turn(const Rotary& rotary, std::size_t from, std::size_t f
     }
     c *= rotary.attention_factor / static_cast<double>(future);
     s *= rotary.attention_factor / static_cast<double>(future);
-    const std::size_t a = split ? pair : 2 * pair, b = split ? pair + pairs : 2 * pair + 1;
+    const std::size_t a = rotary.first + (split ? pair : 2 * pair), b = a + (split ? pairs : 1);
     turn_pair(c, s, &mean_[a], &mean_[b], 1, 1);
     if (covariance_.empty()) continue;
     turn_pair(c, s, &covariance_[a * dim_], &covariance_[b * dim_], dim_, 1);  // rows

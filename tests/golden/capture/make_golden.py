@@ -16,6 +16,7 @@ with what transformers computes from it in float32, eager attention, on one CPU 
                                   checkpoint is from these numbers, |bf16 - f32| / |f32| (Frobenius)
 Weights are drawn wide enough for attention to have shape, and stored in 16 bits except in two variants.
 """
+import inspect
 import json
 import pathlib
 import shutil
@@ -24,7 +25,8 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (Cohere2Config, Cohere2ForCausalLM, CohereConfig, CohereForCausalLM, Exaone4Config, Exaone4ForCausalLM,
+from transformers import (Cohere2Config, Cohere2ForCausalLM, CohereConfig, CohereForCausalLM, DeepseekV2Config,
+                          DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
                           Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM, Glm4Config,
                           Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig,
                           GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
@@ -40,6 +42,9 @@ SHAPE = dict(vocab_size=257, hidden_size=32, intermediate_size=48, num_hidden_la
              bos_token_id=1, eos_token_id=2)
 MIXED = ["sliding_attention", "full_attention"]
 PHI3 = dict(head_dim=None, pad_token_id=0)
+LATENT = dict(head_dim=None, pad_token_id=0, num_key_value_heads=4, tie_word_embeddings=True, kv_lora_rank=16, qk_nope_head_dim=8,
+              qk_rope_head_dim=4, v_head_dim=6, first_k_dense_replace=1, moe_intermediate_size=8)
+NULL = "null"  # None stands for what the class takes
 
 VARIANTS = {
     "llama_untied_f32": (LlamaConfig, LlamaForCausalLM, torch.float32, {}),
@@ -129,6 +134,15 @@ VARIANTS = {
                            num_experts_per_tok=2, intermediate_size=16, swiglu_limit=0.75,
                            rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=4.0, beta_fast=4.0, truncate=False,
                                                 original_max_position_embeddings=32))),
+    "deepseek_v2_latent": (DeepseekV2Config, DeepseekV2ForCausalLM, torch.bfloat16,
+                           LATENT | dict(q_lora_rank=NULL, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=2, n_group=2,
+                                         topk_group=1, topk_method="group_limited_greedy", routed_scaling_factor=1.5,
+                                         rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=4.0, beta_fast=4.0,
+                                                              mscale=0.7, mscale_all_dim=0.5,
+                                                              original_max_position_embeddings=32))),
+    "deepseek_v3_latent": (DeepseekV3Config, DeepseekV3ForCausalLM, torch.bfloat16,
+                           LATENT | dict(q_lora_rank=12, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, n_group=4,
+                                         topk_group=2, norm_topk_prob=True)),
 }
 
 
@@ -148,32 +162,62 @@ def randomise(model, seed, dtype):
             else:
                 parameter.copy_(1.1 / parameter.shape[-1] ** 0.5 * noise)
             parameter.copy_(parameter.to(dtype).to(torch.float32))
+        for name, buffer in model.named_buffers():
+            if name.endswith("correction_bias"):
+                buffer.copy_((0.3 * torch.randn(buffer.shape, generator=generator)).to(dtype).to(torch.float32))
+
+
+def absorbed(module, q, k, latent):
+    """Queries [heads, T, d], keys and values [1, T, ...] of latent attention as it is cached: what multiplies the latent is moved to
+    the queries, the part that rotates stands behind it, its pairs together."""
+    plain = module.qk_nope_head_dim
+    weight = module.kv_b_proj.weight.view(module.num_heads, -1, module.kv_lora_rank)[:, :plain]
+
+    def rotated(rows):
+        rows = rows[..., plain:]
+        if "interleave" in inspect.getsource(type(module).forward):  # V3's pairs end up apart
+            rows = rows.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+        return rows
+
+    return (torch.cat([torch.einsum("htp,hpr->htr", q[..., :plain], weight), rotated(q)], -1),
+            torch.cat([latent[None], rotated(k[:1])], -1), latent[None])
 
 
 def run(model, tokens):
     """All stages of one forward call, by name."""
     stages, unrotated, code = {}, [], sys.modules[type(model).__module__]
-    originals = code.apply_rotary_pos_emb, code.eager_attention_forward
+    rotation = next(name for name in ("apply_rotary_pos_emb_interleave", "apply_rotary_pos_emb", "apply_rotary_emb")
+                    if hasattr(code, name))
+    originals = getattr(code, rotation), code.eager_attention_forward
+    latents = {}
 
     def rotate(q, k, *args, **kwargs):
         unrotated.append(k[0].clone())
         return originals[0](q, k, *args, **kwargs)
 
     def attend(module, q, k, v, *args, **kwargs):
-        for name, rows in ("q", q[0]), ("k", k[0]), ("v", v[0]), ("k_pre", unrotated.pop() if unrotated else k[0]):
+        rows_of = q[0], k[0], v[0], unrotated.pop() if unrotated else k[0]
+        if module in latents:
+            rows_of = *absorbed(module, *rows_of[:2], latents[module]), torch.cat([latents[module][None], rows_of[3]], -1)
+        for name, rows in zip(("q", "k", "v", "k_pre"), rows_of):
             stages[f"{name}.{module.layer_idx}"] = rows.clone()
         return originals[1](module, q, k, v, *args, **kwargs)
 
-    code.apply_rotary_pos_emb, code.eager_attention_forward = rotate, attend
+    setattr(code, rotation, rotate)
+    code.eager_attention_forward = attend
     hooks = []
     for index, layer in enumerate(model.model.layers):
+        if hasattr(layer.self_attn, "kv_a_layernorm"):
+            hooks.append(layer.self_attn.kv_a_layernorm.register_forward_hook(
+                lambda m, i, o, attention=layer.self_attn: latents.__setitem__(attention, o[0].clone())))
         hooks.append(layer.register_forward_hook(lambda m, i, o, name=f"out.{index}": stages.__setitem__(
             name, (o[0] if isinstance(o, tuple) else o).reshape(len(tokens), -1).clone())))
     with torch.no_grad():
         result = model(torch.tensor([tokens]), output_attentions=True, use_cache=False)
     for hook in hooks:
         hook.remove()
-    code.apply_rotary_pos_emb, code.eager_attention_forward = originals
+    setattr(code, rotation, originals[0])
+    code.eager_attention_forward = originals[1]
     for layer, rows in enumerate(result.attentions):
         stages[f"rows.{layer}"] = rows[0, :, -LAST:]
     stages["logits"] = result.logits[0, -LAST:]
@@ -194,7 +238,7 @@ def write_config_as_transformers_4(folder):
 
 def make(index, name):
     config_class, model_class, dtype, changes = VARIANTS[name]
-    config = config_class(**{k: v for k, v in (SHAPE | changes).items() if v is not None})
+    config = config_class(**{k: None if v == NULL else v for k, v in (SHAPE | changes).items() if v is not None})
     config._attn_implementation = "eager"
     model = model_class(config).to(torch.float32).eval()
     randomise(model, 1000 + index, dtype)

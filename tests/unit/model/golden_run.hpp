@@ -23,7 +23,7 @@ class Recorder : public RunObserver {
     for (std::uint32_t layer = 0; layer < config.n_layers; ++layer) {
       q[layer].resize(config.n_heads * tokens * config.head_dim);
       k[layer].resize(config.n_kv_heads * tokens * config.head_dim);
-      v[layer].resize(k[layer].size());
+      v[layer].resize(config.n_kv_heads * tokens * config.value_dim());
       rows[layer].resize(config.n_heads * tokens * tokens);  // matrices of a test are small
       out[layer].resize(tokens * config.hidden_size);
     }
@@ -31,9 +31,9 @@ class Recorder : public RunObserver {
 
   void on_tensors(std::uint32_t layer, std::uint64_t, std::uint64_t n, const Elements& q_in,
                   const Elements& k_in, const Elements& v_in) override {
-    place(q_in, config_.n_heads, n, q[layer]);
-    place(k_in, config_.n_kv_heads, n, k[layer]);
-    place(v_in, config_.n_kv_heads, n, v[layer]);
+    place(q_in, config_.n_heads, config_.head_dim, n, q[layer]);
+    place(k_in, config_.n_kv_heads, config_.head_dim, n, k[layer]);
+    place(v_in, config_.n_kv_heads, config_.value_dim(), n, v[layer]);
   }
   std::uint64_t first_attention_row() const override { return 0; }
   void on_attention(std::uint32_t layer, std::uint64_t position, std::uint64_t first_key,
@@ -51,8 +51,8 @@ class Recorder : public RunObserver {
   std::uint64_t done = 0;  // tokens of earlier passes
 
  private:
-  void place(const Elements& from, std::uint64_t heads, std::uint64_t n, std::vector<float>& to) const {
-    const std::uint64_t dim = config_.head_dim;
+  void place(const Elements& from, std::uint64_t heads, std::uint64_t dim, std::uint64_t n,
+             std::vector<float>& to) const {
     for (std::uint64_t head = 0; head < heads; ++head)
       from.subspan(head * n * dim, n * dim).store(Elem::f32, to.data() + (head * tokens_ + done) * dim);
   }

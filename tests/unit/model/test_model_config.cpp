@@ -246,6 +246,47 @@ TEST_CASE("logits are capped where the class knows the fields") {
   CHECK_THAT(problem(R"("attn_logit_softcapping":0)", {}, "gemma2"), Contains("attn_logit_softcapping"));
 }
 
+TEST_CASE("gpt-oss: sinks, experts of its own, a rotation that the file must say") {
+  const std::string yarn = R"("rope_scaling":{"rope_type":"yarn","factor":32,"truncate":false,)"
+                           R"("original_max_position_embeddings":4096})";
+  const ModelConfig plain =
+      parse(yarn + R"(,"initial_context_length":4096,"num_local_experts":32)", {}, "gpt_oss");
+  CHECK((plain.sinks && plain.qkv_bias && plain.output_bias && plain.needs_processor()));
+  CHECK((plain.experts.count == 32 && plain.experts.normalised && plain.experts.biased));
+  CHECK((plain.experts.limit == 7 && plain.experts.gain == 1.702F));
+  CHECK((plain.rope.theta == 150000 && !plain.rope.truncate));
+  CHECK(plain.layer_window == std::vector<std::int32_t>{128, -1, 128});
+  CHECK(parse(yarn + R"(,"swiglu_limit":5)", {}, "gpt_oss").experts.limit == 5);
+  CHECK_THAT(problem("", {}, "gpt_oss"), Contains("rope_parameters") && Contains("is required"));
+}
+
+TEST_CASE("DeepSeek: one cached vector, which is key and value, and routers of groups") {
+  const ModelConfig v2 = parse(R"("num_experts_per_tok":6)", {}, "deepseek_v2");
+  CHECK((v2.n_kv_heads == 1 && v2.head_dim == 576 && v2.value_dim() == 512 && v2.rope.rotary_dim == 64));
+  CHECK(v2.attention_scale == 1 / std::sqrt(192.0));
+  CHECK((v2.interleaved && v2.needs_processor() && v2.latent.query_rank == 1536));
+  CHECK((v2.experts.groups == 0 && !v2.experts.normalised && v2.experts.scale == 1));
+  CHECK(parse(R"("num_experts_per_tok":6,"q_lora_rank":null)", {}, "deepseek_v2").latent.query_rank == 0);
+  const std::string grouped = R"("num_experts_per_tok":6,"topk_method":"group_limited_greedy","n_group":8,)";
+  CHECK(parse(grouped + R"("topk_group":3)", {}, "deepseek_v2").experts.used_groups == 3);
+  CHECK_THAT(problem(grouped + R"("topk_group":9)", {}, "deepseek_v2"), Contains("topk_group"));
+  const ModelConfig v3 = parse("", {}, "deepseek_v3");
+  CHECK((v3.experts.corrected && v3.experts.normalised && v3.experts.groups == 8 &&
+         v3.experts.used_groups == 4));
+  CHECK(v3.experts.scale == 2.5F);
+  CHECK_FALSE(parse(R"("rope_interleave":false)", {}, "deepseek_v3").interleaved);
+  CHECK_THAT(problem(R"("n_group":7)", {}, "deepseek_v3"), Contains("do not make 7 groups"));
+  CHECK_THAT(problem(R"("scoring_func":"softmax")", {}, "deepseek_v3"), Contains("expected sigmoid"));
+  CHECK_THAT(problem(R"("topk_method":"best")", {}, "deepseek_v3"), Contains("does not know \"best\""));
+  // By the square of the temperature that mscale_all_dim says, the products grow.
+  const ModelConfig yarn = parse(R"("rope_scaling":{"type":"yarn","factor":40,"mscale":1,"mscale_all_dim":1,)"
+                                 R"("original_max_position_embeddings":4096})",
+                                 {}, "deepseek_v3");
+  const double temperature = 0.1 * std::log(40.0) + 1;
+  CHECK(yarn.rope.attention_factor == Approx(1));
+  CHECK(yarn.attention_scale == Approx(temperature * temperature / std::sqrt(192.0)));
+}
+
 TEST_CASE("what kvsim does not compute is refused by name") {
   CHECK_THAT(
       problem("", {}, "opt"),

@@ -54,7 +54,7 @@ TEST_CASE("unrotating the keys gives them back") {
       const std::vector<float> frequencies = rope_frequencies(rope, tokens);
       const Rotary rotary{frequencies,
                           golden.config.interleaved ? RotaryLayout::interleaved : RotaryLayout::half_split,
-                          rope.attention_factor};
+                          rope.attention_factor, golden.config.latent.rank};
       std::vector<float>& keys = got.recorder.k[layer];
       for (std::uint32_t head = 0; head < golden.config.n_kv_heads; ++head)
         unrotate(rotary, 0, dim, std::span(keys).subspan(head * tokens * dim, tokens * dim));

@@ -12,6 +12,7 @@
 
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/matrix_view.hpp"
 #include "sim/base/workers.hpp"
 #include "traces/model/cpu/kernels.hpp"
 #include "traces/model/cpu/layer_halves.hpp"
@@ -53,7 +54,9 @@ CacheBytes cache_bytes(std::uint64_t count) {
 /// Refuses a cache and column sums that together exceed this machine's memory: their allocation would
 /// succeed, and the run would be killed later.
 const RunOptions& checked(const ModelConfig& config, const RunOptions& options) {
-  double of_token = 2.0 * config.n_kv_heads * config.head_dim * static_cast<double>(elem_bytes(options.elem));
+  const double tensors = config.latent.rank > 0 ? 1 : 2;
+  double of_token =
+      tensors * config.n_kv_heads * config.head_dim * static_cast<double>(elem_bytes(options.elem));
   if (options.counts_columns) of_token += 2.0 * sizeof(double) * config.n_heads;
   const double needed = of_token * config.n_layers * static_cast<double>(options.capacity);
   const double available =
@@ -83,7 +86,7 @@ struct CpuRun::State {
                                                : std::vector<float>()),
         layer_bytes(layer_cache(config_in, options_in)),
         keys(cache_bytes(layer_bytes * config_in.n_layers)),
-        values(cache_bytes(layer_bytes * config_in.n_layers)) {}
+        values(config_in.latent.rank > 0 ? nullptr : cache_bytes(layer_bytes * config_in.n_layers)) {}
 
   /// Where a head's keys or values are in `of`, from token `first` on.
   std::byte* cache(const CacheBytes& of, std::uint32_t layer, std::uint64_t head = 0,
@@ -118,7 +121,8 @@ struct CpuRun::State {
   Workers workers;
   std::vector<float> frequencies, other_frequencies;
   std::uint64_t layer_bytes;                        // of one layer's keys
-  CacheBytes keys, values;                          // [layers, kv_heads, capacity, head_dim] of options.elem
+  CacheBytes keys, values;                          // [layers, kv_heads, capacity, head_dim] of options.elem;
+                                                    // no values where keys have them
   std::uint64_t past = 0, n = 0;                    // tokens before and in the current pass
   std::uint64_t counted = 0;                        // tokens whose attention is in the column sums
   bool counting = false;                            // whether the current pass is counted
@@ -174,22 +178,33 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
   enter_half(workers, config, w.attention_norm, hidden, n, normed);
   if (config.parallel) entered = normed;
 
-  projected.resize(n * (w.q.out + w.k.out + w.v.out));
-  float *q_rows = projected.data(), *k_rows = q_rows + n * w.q.out, *v_rows = k_rows + n * w.k.out;
-  apply_linear(workers, {{&w.q, q_rows}, {&w.k, k_rows}, {&w.v, v_rows}}, normed.data(), n);
   const auto split = [&](const HeadTransform& transform, const float* rows, std::vector<float>& out) {
     out.resize(n * transform.heads * transform.dim);
     split_heads(workers, transform, rows, n, out.data());
   };
-  split({config.n_heads, config.head_dim, w.q_norm, eps, &rope, options.elem, config.interleaved,
-         config.centred_norms},
-        q_rows, q);
-  split({config.n_kv_heads, config.head_dim, w.k_norm, eps, &rope, options.elem, config.interleaved,
-         config.centred_norms},
-        k_rows, k);
-  split({config.n_kv_heads, config.head_dim, {}, eps, nullptr, options.elem}, v_rows, v);
+  const HeadTransform of_keys{
+      config.n_kv_heads,  config.head_dim,      w.k_norm,          eps, &rope, options.elem,
+      config.interleaved, config.centred_norms, config.latent.rank};
+  HeadTransform of_queries = of_keys;
+  of_queries.heads = config.n_heads;
+  of_queries.norm = w.q_norm;
+  if (w.latent) {
+    std::vector<float> keys_of_tokens;
+    latent_rows(workers, config, *w.latent, false, normed.data(), n, projected, keys_of_tokens);
+    split(of_queries, projected.data(), q);
+    split(of_keys, keys_of_tokens.data(), k);
+    v.resize(n * config.value_dim());
+    MatrixView{k.data(), n, config.value_dim(), config.head_dim}.copy(v.data());
+  } else {
+    projected.resize(n * (w.q.out + w.k.out + w.v.out));
+    float *q_rows = projected.data(), *k_rows = q_rows + n * w.q.out, *v_rows = k_rows + n * w.k.out;
+    apply_linear(workers, {{&w.q, q_rows}, {&w.k, k_rows}, {&w.v, v_rows}}, normed.data(), n);
+    split(of_queries, q_rows, q);
+    split(of_keys, k_rows, k);
+    split({config.n_kv_heads, config.head_dim, {}, eps, nullptr, options.elem}, v_rows, v);
+    store(v, values, layer);
+  }
   store(k, keys, layer);
-  store(v, values, layer);
   // A single token is not worth a thread: settle() then runs the deferred call.
   showing = std::async(n > 1 ? std::launch::async : std::launch::deferred,
                        [this, layer, &observer] { observer.on_tensors(layer, past, n, q, k, v); });
@@ -209,7 +224,7 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
                              n,
                              scaled.empty() ? q.data() : scaled.data(),
                              cache(keys, layer),
-                             cache(values, layer),
+                             cache(w.latent ? keys : values, layer),
                              options.capacity,
                              options.elem,
                              static_cast<float>(config.attention_cap),
@@ -217,7 +232,7 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
   const std::uint64_t wanted = observer.first_attention_row();
   const std::uint64_t first_observed = wanted <= past ? 0 : std::min(n, wanted - past);
   if (first_observed < n) settle(showing);
-  attended.resize(n * w.o.in);
+  attended.resize(n * config.n_heads * config.head_dim);
   const auto observer_before = observer_time;
   const auto start = Clock::now();
   attend(
@@ -230,6 +245,10 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
   timing.attention.push_back(
       static_cast<float>(nanoseconds(Clock::now() - start - (observer_time - observer_before))));
 
+  if (w.latent) {
+    latent_outputs(workers, config, *w.latent, false, attended, config.head_dim, n, projected);
+    attended.swap(projected);
+  }
   apply_linear(workers, w.o, attended.data(), n, normed.data());
   leave_half(workers, config, w.attention_out_norm, normed, n, hidden);
 }
@@ -283,7 +302,7 @@ void CpuRun::resume(std::uint32_t layer, std::uint32_t kv_head, std::span<const 
   if (s.past > 0 || keys.size() / s.config.head_dim > s.options.capacity) bug("not the start of a run");
   s.n = keys.size() / s.config.head_dim;
   narrow(s.options.elem, keys.data(), keys.size(), s.cache(s.keys, layer, kv_head));
-  narrow(s.options.elem, values.data(), values.size(), s.cache(s.values, layer, kv_head));
+  if (s.values) narrow(s.options.elem, values.data(), values.size(), s.cache(s.values, layer, kv_head));
 }
 
 PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& observer) {

@@ -146,8 +146,8 @@ void split_heads(Workers& workers, const HeadTransform& transform, const float* 
         }
         if (const RopeTable* rope = transform.rope; rope != nullptr) {
           const std::uint64_t at = row * rope->pairs;
-          (transform.interleaved ? rotate_interleaved : rotate)(to, rope->cosine.data() + at,
-                                                                rope->sine.data() + at, rope->pairs);
+          (transform.interleaved ? rotate_interleaved : rotate)(
+              to + transform.first_rotated, rope->cosine.data() + at, rope->sine.data() + at, rope->pairs);
         }
         round_to(transform.elem, to, dim);
       }

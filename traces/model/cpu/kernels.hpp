@@ -39,6 +39,7 @@ struct HeadTransform {
   Elem elem = Elem::f32;            ///< rounding to this type
   bool interleaved = false;         ///< components 2i and 2i + 1 rotate together, else i and i + pairs
   bool centred = false;             ///< layer norm over each head, whichever weights there are
+  std::uint32_t first_rotated = 0;  ///< the first component that rotates
 };
 /// Transforms x [n, heads * dim] to y [heads, n, dim].
 void split_heads(Workers& workers, const HeadTransform& transform, const float* x, std::uint64_t n, float* y);

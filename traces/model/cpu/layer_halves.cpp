@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <numeric>
 
+#include "sim/base/matrix_view.hpp"
 #include "traces/model/cpu/kernels.hpp"
 #include "traces/model/cpu/linear_layer.hpp"
 
@@ -17,25 +19,57 @@ struct Routed {
   float share = 0;
 };
 
-/// Adds the experts with the largest probabilities to `routed`, of equal ones those with the lowest numbers.
-void route(const Experts& experts, std::span<const float> scores, std::uint64_t token,
-           std::vector<std::vector<Routed>>& routed) {
+/// Leaves the best groups their scores; an expert of another gets `none`.
+void choose_groups(const Experts& experts, std::span<float> scores, float none) {
+  const std::size_t size = scores.size() / experts.groups;
+  std::vector<float> best(experts.groups);
+  for (std::size_t group = 0; group < experts.groups; ++group) {
+    std::vector<float> of_group(scores.begin() + static_cast<std::ptrdiff_t>(group * size),
+                                scores.begin() + static_cast<std::ptrdiff_t>((group + 1) * size));
+    std::sort(of_group.rbegin(), of_group.rend());
+    best[group] = of_group[0] + (experts.corrected && size > 1 ? of_group[1] : 0);
+  }
+  std::vector<std::size_t> order(experts.groups);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return best[a] > best[b]; });
+  for (std::size_t i = experts.used_groups; i < order.size(); ++i)
+    std::fill_n(scores.begin() + static_cast<std::ptrdiff_t>(order[i] * size), size, none);
+}
+
+/// Turns a router's products into the scores that shares are made of.
+void score_experts(const Experts& experts, std::span<float> scores) {
+  if (experts.corrected) {
+    for (float& one : scores) one = 1 / (1 + std::exp(-one));
+    return;
+  }
   const float largest = *std::max_element(scores.begin(), scores.end());
-  std::vector<float> p(scores.size());
   float sum = 0;
-  for (std::size_t i = 0; i < p.size(); ++i) sum += p[i] = std::exp(scores[i] - largest);
-  for (float& one : p) one /= sum;
+  for (float& one : scores) sum += one = std::exp(one - largest);
+  for (float& one : scores) one /= sum;
+}
+
+/// Adds the experts with the largest scores to `routed`, of equal ones those with the lowest numbers.
+void route(const Experts& experts, std::span<const float> correction, std::span<const float> products,
+           std::uint64_t token, std::vector<std::vector<Routed>>& routed) {
+  std::vector<float> p(products.begin(), products.end());
+  score_experts(experts, p);
+  std::vector<float> chosen_by = p;
+  for (std::size_t i = 0; i < correction.size(); ++i) chosen_by[i] += correction[i];
+  if (experts.groups > 0)
+    choose_groups(experts, chosen_by, experts.corrected ? -std::numeric_limits<float>::infinity() : 0.0F);
   std::vector<std::size_t> order(p.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto end = order.begin() + static_cast<std::ptrdiff_t>(experts.used);
-  std::partial_sort(order.begin(), end, order.end(),
-                    [&](std::size_t a, std::size_t b) { return p[a] > p[b] || (p[a] == p[b] && a < b); });
+  std::partial_sort(order.begin(), end, order.end(), [&](std::size_t a, std::size_t b) {
+    return chosen_by[a] > chosen_by[b] || (chosen_by[a] == chosen_by[b] && a < b);
+  });
   float all = 1;
   if (experts.normalised)
     all =
         std::accumulate(order.begin(), end, 0.0F, [&](float so_far, std::size_t i) { return so_far + p[i]; });
   for (auto expert = order.begin(); expert != end; ++expert)
-    routed[*expert].push_back({token, p[*expert] / all});
+    routed[*expert].push_back({token, p[*expert] / all * experts.scale});
 }
 
 void multiply(Workers& workers, bool alike, std::initializer_list<Product> products, const float* x,
@@ -73,7 +107,8 @@ void apply_experts(Workers& workers, const ModelConfig& config, const ExpertWeig
   multiply(workers, alike, {{&weights.router, space.scores.data()}}, x.data(), n);
   std::vector<std::vector<Routed>> routed(count);
   for (std::uint64_t token = 0; token < n; ++token)
-    route(config.experts, std::span(space.scores).subspan(token * count, count), token, routed);
+    route(config.experts, weights.correction, std::span(space.scores).subspan(token * count, count), token,
+          routed);
   std::vector<float> sum(n * width, 0.0F);
   for (std::uint64_t expert = 0; expert < count; ++expert) {
     const std::vector<Routed>& tokens = routed[expert];
@@ -91,10 +126,11 @@ void apply_experts(Workers& workers, const ModelConfig& config, const ExpertWeig
   if (weights.shared) {
     space.out.resize(n * width);
     gated(workers, config, *weights.shared, alike, x.data(), n, space.out.data(), space);
+    const bool gated_shared = weights.shared_gate.out > 0;
     space.scores.resize(n);
-    multiply(workers, alike, {{&weights.shared_gate, space.scores.data()}}, x.data(), n);
+    if (gated_shared) multiply(workers, alike, {{&weights.shared_gate, space.scores.data()}}, x.data(), n);
     for (std::uint64_t token = 0; token < n; ++token) {
-      const float share = 1 / (1 + std::exp(-space.scores[token]));
+      const float share = gated_shared ? 1 / (1 + std::exp(-space.scores[token])) : 1;
       for (std::uint64_t j = 0; j < width; ++j)
         sum[token * width + j] += share * space.out[token * width + j];
     }
@@ -125,6 +161,65 @@ void leave_half(Workers& workers, const ModelConfig& config, std::span<const flo
   if (config.residual_scale != 1)
     for (float& one : x) one *= config.residual_scale;
   add_to(workers, hidden.data(), x.data(), hidden.size());
+}
+
+namespace {
+
+constexpr float kLatentEps = 1e-6F;  // of the classes' norms of latents, whatever rms_norm_eps is
+
+/// to [n, outs] = of a head's part of each row: columns [first, first + linear.in) of x [n, width].
+void multiply_part(Workers& workers, bool alike, const Linear& linear, const float* x, std::uint64_t width,
+                   std::uint64_t first, std::uint64_t n, std::vector<float>& part, float* to) {
+  part.resize(n * linear.in);
+  MatrixView{x + first, n, linear.in, width}.copy(part.data());
+  multiply(workers, alike, {{&linear, to}}, part.data(), n);
+}
+
+}  // namespace
+
+void latent_rows(Workers& workers, const ModelConfig& config, const LatentWeights& weights, bool alike,
+                 const float* x, std::uint64_t n, std::vector<float>& queries, std::vector<float>& keys) {
+  const Latent& latent = config.latent;
+  const std::uint64_t rank = latent.rank, dim = config.head_dim, heads = config.n_heads;
+  keys.resize(n * dim);
+  multiply(workers, alike, {{&weights.down_kv, keys.data()}}, x, n);
+  std::vector<float> row(rank);
+  for (std::uint64_t token = 0; token < n; ++token) {
+    rms_norm(workers, keys.data() + token * dim, 1, weights.kv_norm, kLatentEps, row.data());
+    std::copy(row.begin(), row.end(), keys.begin() + static_cast<std::ptrdiff_t>(token * dim));
+  }
+  std::vector<float> down, all(n * weights.q.out), part, out;
+  if (latent.query_rank > 0) {
+    down.resize(n * latent.query_rank);
+    multiply(workers, alike, {{&weights.down_q, down.data()}}, x, n);
+    rms_norm(workers, down.data(), n, weights.q_norm, kLatentEps, down.data());
+    x = down.data();
+  }
+  multiply(workers, alike, {{&weights.q, all.data()}}, x, n);
+  queries.resize(n * heads * dim);
+  out.resize(n * rank);
+  const std::uint64_t of_head = latent.plain + latent.rotated, width = heads * of_head;
+  for (std::uint64_t head = 0; head < heads; ++head) {
+    multiply_part(workers, alike, weights.keys[head], all.data(), width, head * of_head, n, part, out.data());
+    for (std::uint64_t token = 0; token < n; ++token) {
+      float* to = std::copy_n(out.data() + token * rank, rank, queries.data() + (token * heads + head) * dim);
+      std::copy_n(all.data() + token * width + head * of_head + latent.plain, latent.rotated, to);
+    }
+  }
+}
+
+void latent_outputs(Workers& workers, const ModelConfig& config, const LatentWeights& weights, bool alike,
+                    const std::vector<float>& attended, std::uint64_t stride, std::uint64_t n,
+                    std::vector<float>& out) {
+  const std::uint64_t heads = config.n_heads, value = config.latent.value;
+  out.resize(n * heads * value);
+  std::vector<float> part, of_head(n * value);
+  for (std::uint64_t head = 0; head < heads; ++head) {
+    multiply_part(workers, alike, weights.values[head], attended.data(), heads * stride, head * stride, n,
+                  part, of_head.data());
+    for (std::uint64_t token = 0; token < n; ++token)
+      std::copy_n(of_head.data() + token * value, value, out.data() + (token * heads + head) * value);
+  }
 }
 
 void finish_logits(const ModelConfig& config, std::span<float> logits) {

@@ -22,6 +22,17 @@ void enter_half(Workers& workers, const ModelConfig& config, std::span<const flo
 void leave_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 std::vector<float>& x, std::uint64_t n, std::vector<float>& hidden);
 
+/// Queries [n, heads * head_dim] and keys [n, head_dim] of latent attention before they rotate, of x [n,
+/// hidden]: keys are the latent and the part that rotates, queries what each head multiplies that by.
+/// `alike`: products are apply_linear_alike's.
+void latent_rows(Workers& workers, const ModelConfig& config, const LatentWeights& weights, bool alike,
+                 const float* x, std::uint64_t n, std::vector<float>& queries, std::vector<float>& keys);
+/// out [n, heads * latent.value] = the values of what each head has attended: [n, heads, stride], of which
+/// the first latent.rank count.
+void latent_outputs(Workers& workers, const ModelConfig& config, const LatentWeights& weights, bool alike,
+                    const std::vector<float>& attended, std::uint64_t stride, std::uint64_t n,
+                    std::vector<float>& out);
+
 /// What the family does to logits: divides them, caps them.
 void finish_logits(const ModelConfig& config, std::span<float> logits);
 

@@ -22,28 +22,31 @@ namespace kvsim::model::cpu {
 class StepTensors {
  public:
   StepTensors(std::span<const float> q, std::span<const float> k, std::span<const float> v, std::size_t rows,
-              std::size_t dim)
-      : q_(q), k_(k), v_(v), rows_(rows), dim_(dim) {}
+              std::size_t dim, std::size_t value_dim)
+      : q_(q), k_(k), v_(v), rows_(rows), dim_(dim), value_dim_(value_dim) {}
   /// [n, head_dim] of one token of the batch: query heads, or KV heads, [first, first + n).
   MatrixView queries(std::size_t row, std::size_t first, std::size_t n) const {
-    return view(q_, row, first, n);
+    return view(q_, row, first, n, dim_);
   }
-  MatrixView keys(std::size_t row, std::size_t first, std::size_t n) const { return view(k_, row, first, n); }
+  MatrixView keys(std::size_t row, std::size_t first, std::size_t n) const {
+    return view(k_, row, first, n, dim_);
+  }
   MatrixView values(std::size_t row, std::size_t first, std::size_t n) const {
-    return view(v_, row, first, n);
+    return view(v_, row, first, n, value_dim_);
   }
 
  private:
-  MatrixView view(std::span<const float> tensor, std::size_t row, std::size_t first, std::size_t n) const {
-    return {tensor.data() + (first * rows_ + row) * dim_, n, dim_, rows_ * dim_};
+  MatrixView view(std::span<const float> tensor, std::size_t row, std::size_t first, std::size_t n,
+                  std::size_t dim) const {
+    return {tensor.data() + (first * rows_ + row) * dim, n, dim, rows_ * dim};
   }
   std::span<const float> q_, k_, v_;  // [heads, rows, dim]
-  std::size_t rows_, dim_;
+  std::size_t rows_, dim_, value_dim_;
 };
 
 class StepBatch {
  public:
-  /// Fills `attended` [rows, n_heads * head_dim] with every token's weighted values in a layer.
+  /// Fills `attended` [rows, n_heads * value_dim()] with every token's weighted values in a layer.
   using Attend =
       std::function<void(std::uint32_t layer, const StepTensors& tensors, std::span<float> attended)>;
   /// Sees hidden [rows, hidden_size] after a layer.
