@@ -33,13 +33,17 @@ def wide(family, **changes):
     return model
 
 
-def _attend_seen(module, query, key, value, attention_mask, scaling=None, **options):
+def _attend_seen(module, query, key, value, attention_mask, scaling=None, softcap=None, s_aux=None, **options):
     """Attention over the keys that `_seen` names, instead of transformers' own choice of them."""
     group = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
     scores = query @ key.transpose(2, 3) * (scaling or query.shape[-1] ** -0.5)
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
     scores = scores.masked_fill(~_seen[module.layer_idx].repeat_interleave(group, 0), float("-inf"))
-    return (scores.softmax(-1) @ value).transpose(1, 2).contiguous(), None
+    if s_aux is not None:
+        scores = torch.cat([scores, s_aux[None, :, None, None].expand(*scores.shape[:-1], 1)], -1)
+    return (scores.softmax(-1)[..., :key.shape[2]] @ value).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register("seen", _attend_seen)

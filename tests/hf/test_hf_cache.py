@@ -178,8 +178,8 @@ class OnTheSample(unittest.TestCase):
         model, _ = sample()
         with self.assertRaisesRegex(kvsim.hf.TraceError, "training mode"):
             kvsim.hf.Cache(model.train(), "snapkv", 0.5)
-        with self.assertRaisesRegex(kvsim.hf.TraceError, "caps the logits"):
-            kvsim.hf.Cache(wide("Gemma2"), "snapkv", 0.5)
+        with self.assertRaisesRegex(kvsim.hf.TraceError, "latent attention"):
+            kvsim.hf.Cache(wide("DeepseekV3"), "snapkv", 0.5)
 
     def test_a_policy_that_fails_is_named(self):
         class Fails(kvsim.ScorePolicy):

@@ -12,6 +12,7 @@ struct TraceShape {
   std::uint64_t prompt = 24, decode = 9;
   double softcap = 0;      ///< of logits
   bool sinks = false;      ///< a logit of every query head
+  bool latent = false;     ///< values are all but two components of keys, and those two rotate
   double sharpness = 1.5;  ///< standard deviation of q and k components
   std::uint64_t seed = 1;
   std::vector<std::int32_t> layer_window = {};  ///< empty: full attention
@@ -28,6 +29,11 @@ inline trace::MemoryTrace random_trace(const TraceShape& shape) {
   model.n_kv_heads = shape.kv_heads;
   model.n_q_heads = shape.kv_heads * shape.group;
   model.head_dim = model.v_head_dim = model.rotary_dim = shape.head_dim;
+  if (shape.latent) {
+    model.values_in_keys = true;
+    model.rotary_dim = 2;
+    model.v_head_dim = model.first_rotated = shape.head_dim - 2;
+  }
   model.hidden_size = model.n_q_heads * shape.head_dim;
   model.vocab_size = 100;
   model.attn_scale = 1.0 / std::sqrt(shape.head_dim);
@@ -54,7 +60,7 @@ inline trace::MemoryTrace random_trace(const TraceShape& shape) {
         x = static_cast<float>(normal(combine({shape.seed, 3, layer, head, i++})));
     }
   const trace::Tensor tensors[] = {trace::Tensor::query, trace::Tensor::key, trace::Tensor::value};
-  for (std::uint64_t t = 0; t < 3; ++t) {
+  for (std::uint64_t t = 0; t < (shape.latent ? 2 : 3); ++t) {
     const std::uint32_t heads = t == 0 ? model.n_q_heads : model.n_kv_heads;
     for (std::uint32_t layer = 0; layer < shape.layers; ++layer)
       for (std::uint32_t head = 0; head < heads; ++head) {

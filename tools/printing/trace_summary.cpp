@@ -337,9 +337,13 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
   lines.line("model",
              join({printable(model.name), printable(model.architecture), printable(model.revision)}, ", "));
   lines.line("layers", std::to_string(model.n_layers) + ", " + window_text(model) + unrotated_text(model));
-  lines.line("heads", std::to_string(model.n_q_heads) + " query, " + std::to_string(model.n_kv_heads) +
-                          " KV (group " + std::to_string(model.group()) + "), dimension " +
-                          std::to_string(model.head_dim));
+  lines.line(
+      "heads",
+      std::to_string(model.n_q_heads) + " query, " + std::to_string(model.n_kv_heads) + " KV (group " +
+          std::to_string(model.group()) + "), dimension " + std::to_string(model.head_dim) +
+          (model.values_in_keys ? ", of keys; values are their first " + std::to_string(model.v_head_dim)
+                                : "") +
+          (model.sinks.empty() ? "" : "; a sink of each query head"));
   lines.line("tokens", std::to_string(header.n_tokens()) + ": " + std::to_string(prompt.tokens) +
                            " prompt, " + std::to_string(decode.tokens) + " decode");
   lines.line("segments", std::to_string(header.segments.size()) + ", " +

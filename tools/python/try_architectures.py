@@ -27,6 +27,8 @@ TINY = dict(vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_laye
             num_key_value_heads=2, head_dim=8, max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 FEW_EXPERTS = dict(num_experts=4, num_local_experts=4, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
                    n_group=1, topk_group=1)
+LATENT = dict(num_key_value_heads=4, head_dim=4, kv_lora_rank=16, q_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=4,
+              v_head_dim=6)
 NEEDS_EAGER = {"Gemma2", "GptOss", "GPTJ", "Bloom"}
 # The class is FAMILYForCausalLM, its configuration FAMILYConfig (or as said), with these settings besides TINY.
 FAMILIES = {
@@ -35,8 +37,8 @@ FAMILIES = {
     "Granite": {"attention_multiplier": 0.5}, "GraniteMoe": FEW_EXPERTS, "Olmo": {}, "Olmo2": {}, "Olmo3": {}, "Olmoe": FEW_EXPERTS,
     "Glm": {}, "Glm4": {}, "StableLm": {}, "Starcoder2": {"sliding_window": 6}, "Cohere": {}, "Cohere2": {}, "SmolLM3": {},
     "Nemotron": {}, "Helium": {}, "Arcee": {}, "Exaone4": {}, "Ernie4_5": {}, "SeedOss": {}, "HunYuanDenseV1": {}, "Apertus": {},
-    "Persimmon": {}, "GPTNeoX": {}, "GPTJ": {}, "OPT": {}, "Bloom": {}, "GptOss": FEW_EXPERTS, "DeepseekV2": FEW_EXPERTS,
-    "DeepseekV3": FEW_EXPERTS, "Llama4": {}}
+    "Persimmon": {}, "GPTNeoX": {}, "GPTJ": {}, "OPT": {}, "Bloom": {}, "GptOss": FEW_EXPERTS, "DeepseekV2": FEW_EXPERTS | LATENT,
+    "DeepseekV3": FEW_EXPERTS | LATENT, "Llama4": {}}
 
 
 def tiny(family, kind=None, **changes):
@@ -62,10 +64,12 @@ def traced_call(model, path):
     return [each.double().numpy() for each in inputs]
 
 
-def attended(file, layer):
-    """Attention from a trace's tensors alone: [tokens, query heads * value dimension]."""
+def attended(file, layer, module=None):
+    """Attention from a trace's tensors alone: [tokens, query heads * value dimension]. Latents are expanded by the `module`."""
     about, window = file["model"].attrs, file["model/layer_window"][layer]
-    q, k, v = (file[f"layers/{layer:04d}/{name}"][...].astype(np.float64) for name in "qkv")
+    q, k = (file[f"layers/{layer:04d}/{name}"][...].astype(np.float64) for name in "qk")
+    latent = file.attrs.get("needs", 0) & 4
+    v = k[..., :about["v_head_dim"]] if latent else file[f"layers/{layer:04d}/v"][...].astype(np.float64)
     k, v = (np.repeat(x, len(q) // len(x), axis=0) for x in (k, v))
     scores = q @ k.transpose(0, 2, 1) * about["attn_scale"]
     if about["logit_softcap"] > 0:
@@ -75,18 +79,24 @@ def attended(file, layer):
     sinks = file["model/sinks"][layer][:, None, None] if "sinks" in file["model"] else -np.inf
     largest = np.maximum(scores.max(-1, keepdims=True), sinks)
     weights = np.exp(scores - largest)
-    return np.concatenate(weights / (weights.sum(-1, keepdims=True) + np.exp(sinks - largest)) @ v, axis=-1)
+    outputs = weights / (weights.sum(-1, keepdims=True) + np.exp(sinks - largest)) @ v
+    if latent:
+        expand = module.kv_b_proj.weight.detach().double().numpy().reshape(len(q), -1, v.shape[-1])[:, module.qk_nope_head_dim:]
+        outputs = outputs @ expand.transpose(0, 2, 1)
+    return np.concatenate(outputs, axis=-1)
 
 
 def outcome(family, folder):
     """"recorded", or why not."""
     path = os.path.join(folder, "tiny.h5")
     try:
-        given = traced_call(tiny(family), path)
+        model = tiny(family)
+        given = traced_call(model, path)
     except TraceError as error:
         return "refused: " + str(error).splitlines()[0].removeprefix(f"{family}ForCausalLM: ")
     with h5py.File(path) as file:
-        worst = max(np.abs(attended(file, layer) - given[layer]).max() for layer in range(len(given)))
+        modules = [layer.self_attn for layer in model.get_decoder().layers]
+        worst = max(np.abs(attended(file, layer, modules[layer]) - given[layer]).max() for layer in range(len(given)))
     if worst > TOLERANCE:
         raise SystemExit(f"{family}: recorded, but its trace is {worst:.1e} off: the hook must refuse it")
     return "recorded"

@@ -64,15 +64,17 @@ trace::Capture describe_capture(const CaptureOptions& options, const model::Mode
 /// The element type that holds every layer's output projection exactly.
 Elem output_elem(const model::Weights& weights) {
   const Elem first = weights.layers.front().o.elem;
-  const bool same = std::all_of(weights.layers.begin(), weights.layers.end(),
-                                [&](const model::LayerWeights& layer) { return layer.o.elem == first; });
+  // That of latents is a product.
+  const bool same =
+      std::all_of(weights.layers.begin(), weights.layers.end(),
+                  [&](const model::LayerWeights& layer) { return layer.o.elem == first && !layer.latent; });
   return same ? first : Elem::f32;
 }
 
 void write_output_weights(trace::Writer& writer, const model::Weights& weights, const Progress& progress) {
   for (std::uint32_t layer = 0; layer < weights.layers.size(); ++layer) {
     progress.check();
-    writer.put_output_weights(layer, weights.layers[layer].o.transposed());
+    writer.put_output_weights(layer, weights.layers[layer].output_projection());
   }
 }
 

@@ -37,7 +37,7 @@ class MemoryRecorder final : public model::RunObserver {
 void copy_output_weights(const model::Weights& weights, trace::MemoryTrace& trace) {
   const std::uint32_t heads = trace.header().model.n_q_heads;
   for (std::uint32_t layer = 0; layer < weights.layers.size(); ++layer) {
-    const std::vector<float> all = weights.layers[layer].o.transposed();  // [heads * dim, hidden]
+    const std::vector<float> all = weights.layers[layer].output_projection();
     const std::size_t part = all.size() / heads;
     for (std::uint32_t head = 0; head < heads; ++head)
       std::copy_n(all.data() + head * part, part, trace.output_weights(layer, head).data());

@@ -113,7 +113,7 @@ Header plain_header(Model model, std::uint64_t prompt, std::uint64_t decode) {
   if (model.vocab_size == 0) model.vocab_size = 1000;
   if (model.attn_scale == 0) model.attn_scale = 1.0 / std::sqrt(static_cast<double>(model.head_dim));
   if (model.layer_window.empty()) model.layer_window.assign(model.n_layers, -1);
-  model.inv_freq.resize(model.rotary_dim / 2);
+  if (model.layer_rotation.empty()) model.inv_freq.resize(model.rotary_dim / 2);
 
   Header header;
   header.model = std::move(model);

@@ -307,6 +307,27 @@ std::vector<float> Linear::transposed() const {
   return result;
 }
 
+std::vector<float> LayerWeights::output_projection() const {
+  const std::vector<float> of_values = o.transposed();
+  if (!latent) return of_values;
+  const std::uint64_t hidden = o.out;
+  std::vector<float> all;
+  const float* from = of_values.data();
+  for (const Linear& values : latent->values) {
+    const std::vector<float> expanded = values.transposed();  // [rank, value]
+    std::vector<float> row(hidden);
+    for (std::uint64_t c = 0; c < values.in; ++c) {
+      std::fill(row.begin(), row.end(), 0.0F);
+      for (std::uint64_t i = 0; i < values.out; ++i)
+        for (std::uint64_t j = 0; j < hidden; ++j)
+          row[j] += expanded[c * values.out + i] * from[i * hidden + j];
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    from += values.out * hidden;
+  }
+  return all;
+}
+
 Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config) {
   Loader loader(checkpoint);
   Weights weights;

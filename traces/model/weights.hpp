@@ -65,6 +65,9 @@ struct LayerWeights : GatedMlp {
   Linear q, k, v, o;
   std::shared_ptr<const LatentWeights> latent{};  ///< then q, k and v are empty
   std::shared_ptr<const ExpertWeights> experts{};
+
+  /// Row-major [heads * value_dim(), hidden]: the products of the heads' cached values that the layer adds.
+  std::vector<float> output_projection() const;
 };
 
 struct Weights {

@@ -67,6 +67,12 @@ TEST_CASE("a quarter turn per position, in both layouts") {
   // Interleaved: (1, 2) turns, (3, 4) does not.
   CHECK(turned(RotaryLayout::interleaved, 1) == std::vector<float>{-4, 2, 6, 8, 5});
   CHECK(turned(RotaryLayout::interleaved, 3) == std::vector<float>{4, -2, 6, 8, 5});
+  // From the second component on: (2, 3) and (4, 5), or (2, 4) and (3, 5).
+  std::vector<float> together{1, 2, 3, 4, 5}, apart = together;
+  rotate({quarter, RotaryLayout::interleaved, 2.0, 1}, 1, 5, together);
+  rotate({quarter, RotaryLayout::half_split, 2.0, 1}, 1, 5, apart);
+  CHECK(largest_difference(together, {1, -6, 4, 8, 10}) < 1e-5);
+  CHECK(largest_difference(apart, {1, -8, 6, 4, 10}) < 1e-5);
 }
 
 TEST_CASE("rotation follows its definition, and its inverse gives the rows back") {

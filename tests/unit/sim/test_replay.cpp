@@ -155,6 +155,21 @@ TEST_CASE("replay agrees with a sliding window") {
   compare({.prompt = 30, .decode = 8, .sinks = true, .layer_window = {12, -1}, .output_weights = true},
           {"9", "50%"});
 }
+TEST_CASE("replay agrees where values are in keys") {
+  compare({.kv_heads = 1, .group = 4, .prompt = 30, .decode = 8, .latent = true}, {"9", "50%"});
+  compare({.kv_heads = 1, .group = 4, .latent = true, .output_weights = true}, {"9"},
+          {"expected_attention(sinks=2)", "critical_kv(base=snapkv(window=4))"});
+  // What a token takes is its key; a representation would store the value once more.
+  const auto replayed = [](const std::string& policy, bool latent) {
+    return test::run(test::random_trace({.kv_heads = 1, .latent = latent}),
+                     test::request_of({policy}, {"9"}));
+  };
+  CHECK(replayed("h2o", true).token_numbers == 8);
+  CHECK(replayed("h2o", true).token_bytes == 32);
+  CHECK(replayed("h2o", false).token_numbers == 16);
+  CHECK_THAT(replayed("h2o+kivi(bits=2,group=2,residual=4)", true).cells[0].skipped,
+             Catch::Contains("kivi") && Catch::Contains("latent attention"));
+}
 TEST_CASE("replay agrees where windows leave prompt and generated tokens behind") {
   compare({.layers = 2, .prompt = 40, .decode = 40, .seed = 4, .layer_window = {16, -1}},
           {"10", "14", "40%"});

@@ -227,6 +227,12 @@ TEST_CASE("replay of queries that read a part equals a slow one") {
   SECTION("without steps after the prompt, the last prompt token is asked again") {
     compare({.prompt = 27, .decode = 0});
   }
+  SECTION("sinks") {
+    compare({.prompt = 24, .decode = 12, .sinks = true});
+  }
+  SECTION("values in keys") {
+    compare({.kv_heads = 1, .group = 4, .prompt = 24, .decode = 12, .latent = true});
+  }
 }
 
 TEST_CASE("a selection of everything is the same as none") {

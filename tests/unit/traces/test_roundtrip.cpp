@@ -509,6 +509,44 @@ TEST_CASE("sinks are read back, of a file that older readers refuse") {
                     Catch::Contains("/model/sinks"));
 }
 
+TEST_CASE("values that are in keys are stored once, in a file that older readers refuse") {
+  for (const Elem elem : {Elem::f32, Elem::bf16}) {
+    trace::Header header = header_of(elem, 6, 2);
+    trace::Model& model = header.model;
+    model.values_in_keys = true;
+    model.v_head_dim = model.head_dim - 2;
+    model.rotary_dim = 2;
+    model.first_rotated = model.v_head_dim;
+    model.inv_freq = {0.5F};
+    trace::MemoryTrace made(header);
+    for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+      for (std::uint32_t head = 0; head < model.n_kv_heads; ++head) {
+        float x = static_cast<float>(layer + head);
+        for (float& component : made.rows(trace::Tensor::key, layer, head)) component = x += 0.5F;
+      }
+    const Scratch scratch;
+    trace::write_trace(scratch.file("a.h5"), made);
+    const auto file = trace::open_trace(scratch.file("a.h5"));
+    CHECK((file->header().model.values_in_keys && file->header().model.first_rotated == model.v_head_dim));
+    CHECK(file->header().model.rotary(0).first == model.v_head_dim);
+    std::vector<float> keys(3 * model.head_dim), values(3 * model.v_head_dim);
+    for (const trace::Source* source :
+         {static_cast<const trace::Source*>(file.get()), static_cast<const trace::Source*>(&made)}) {
+      source->read(trace::Tensor::key, 1, 0, 2, 3, keys);
+      source->read(trace::Tensor::value, 1, 0, 2, 3, values);
+      for (std::size_t row = 0; row < 3; ++row)
+        for (std::size_t c = 0; c < model.v_head_dim; ++c)
+          CHECK(values[row * model.v_head_dim + c] == keys[row * model.head_dim + c]);
+    }
+    Progress progress;
+    CHECK(trace::check_trace(scratch.file("a.h5"), progress).problems.empty());
+    CHECK(std::ranges::count(attributes_of(scratch.file("a.h5"), "/"), "needs") == 1);
+  }
+  trace::Header header = header_of(Elem::f32, 6, 2);
+  header.model.first_rotated = 2;
+  CHECK_THROWS_WITH(trace::MemoryTrace(header), Catch::Contains("first_rotated"));
+}
+
 TEST_CASE("attention rows are packed one after another, per layer") {
   const Scratch scratch;
   trace::Header header = header_of(Elem::f32, 5, 2);

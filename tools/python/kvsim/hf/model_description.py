@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import transformers
 
+from .latent_attention import is_latent, output_projection
 from .rotations import Rotations
 from ..writing.trace_error import TraceError
 from ..writing.trace_header import MAX_CONFIG, Capture, Model
@@ -63,7 +64,7 @@ def _sinks(modules, name):
 
 def _has_bias(attention):
     for name in ("q_proj", "qkv_proj"):
-        if hasattr(attention, name):
+        if getattr(attention, name, None) is not None:
             return getattr(attention, name).bias is not None
     return False
 
@@ -81,6 +82,11 @@ def check_modules(model, config, decoder):
     return modules
 
 
+def leaves_pairs_apart(config, rotations):
+    """Whether the checkpoint has the halves of pairs that rotate together, and the model leaves them apart (DeepSeek V3)."""
+    return rotations.layout == "half_split" and bool(getattr(config, "rope_interleave", False))
+
+
 def describe_model(model, directory=None):
     """(description, rotations) of a model, which must use a traced attention. `directory` is that of the checkpoint, for its
     verbatim config.json and the digest of its weights."""
@@ -89,16 +95,22 @@ def describe_model(model, directory=None):
     rotations = Rotations(decoder, modules, config, type(model).__name__)
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kv_heads, layout, latent = getattr(config, "num_key_value_heads", None) or heads, rotations.layout, {}
+    if any(map(is_latent, modules)):
+        rank, kv_heads = config.kv_lora_rank, 1
+        head_dim = rank + config.qk_rope_head_dim
+        latent = dict(values_in_keys=True, v_head_dim=rank, first_rotated=rank)
+        layout = "interleaved" if leaves_pairs_apart(config, rotations) else layout
     first, frequencies, factors = modules[0], rotations.frequencies(), rotations.factors
     theta, kind = rope_parameters(config, rotations.first_kind)
     output = model.get_output_embeddings()
     return Model(
         n_layers=config.num_hidden_layers, n_q_heads=heads,
-        n_kv_heads=getattr(config, "num_key_value_heads", None) or heads, head_dim=head_dim,
+        n_kv_heads=kv_heads, head_dim=head_dim, **latent,
         vocab_size=config.vocab_size, rotary_dim=2 * frequencies.shape[1], hidden_size=config.hidden_size,
         attn_scale=float(getattr(first, "scaling", None) or head_dim ** -0.5),
         norm_eps=float(getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or 0.0),
-        rope_theta=theta, rope_type=kind, rope_attention_factor=factors[0], rope_layout=rotations.layout,
+        rope_theta=theta, rope_type=kind, rope_attention_factor=factors[0], rope_layout=layout,
         inv_freq=frequencies.ravel(), **(dict(rotation_factor=factors, layer_rotation=rotations.layer) if len(factors) > 1 else {}),
         logit_softcap=float(getattr(config, "attn_logit_softcapping", None) or 0.0), sinks=_sinks(modules, type(model).__name__),
         qk_norm=hasattr(first, "q_norm"), qkv_bias=_has_bias(first),
@@ -139,7 +151,8 @@ def weights_digest(directory):
 def output_weights(attention, heads):
     """The output projection of a layer: [heads, v_head_dim, hidden_size]."""
     weight = attention.o_proj.weight.detach()
-    return weight.t().reshape(heads, -1, weight.shape[0])
+    weight = weight.t().reshape(heads, -1, weight.shape[0])
+    return output_projection(attention, weight) if is_latent(attention) else weight
 
 
 def describe_tokenizer(tokenizer, directory):

@@ -23,9 +23,6 @@ def check_model(model):
         raise TraceError("is split over devices by tensor parallelism: no device has all heads", name,
                          "Load it without tp_plan.")
     config = model.config.get_text_config()
-    if getattr(config, "kv_lora_rank", None):
-        raise TraceError("has multi-head latent attention (kv_lora_rank): each key has a part that is rotated and a "
-                         "part that is not", name, "Only attention with rotated keys of one size is traced.")
     kinds = set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS
     if kinds:
         raise TraceError(f"has layers of {', '.join(sorted(kinds))}; full and sliding-window attention are traced", name)
@@ -95,15 +92,16 @@ def check_attention(model, arguments):
                              "This architecture or serving mode is not traced.")
 
 
-def check_tensors(model, layer, tensors, dtype, past, count, arguments):
-    """Checks that query, key and value of a layer, [1, heads, tokens, d], have the shapes of the model's description,
-    for `count` tokens after `past`."""
+def check_tensors(model, layer, tensors, dtype, past, count, arguments, expected=None):
+    """Checks that query, key and value of a layer, [1, heads, tokens, d], have the shapes of the model's description, or the
+    `expected` ones, for `count` tokens after `past`."""
     where = f"layer {layer}"
     if any(tensor.dtype != dtype for tensor in tensors):
         raise TraceError(f"attention computes in {tensors[1].dtype}, the model in {dtype}", where,
                          "autocast and mixed types are not traced.")
     shapes = [tuple(tensor.shape[1::2]) for tensor in tensors]
-    expected = [(model.n_q_heads, model.head_dim), (model.n_kv_heads, model.head_dim), (model.n_kv_heads, model.v_head_dim)]
+    expected = expected or [(model.n_q_heads, model.head_dim), (model.n_kv_heads, model.head_dim),
+                            (model.n_kv_heads, model.v_head_dim)]
     if shapes != expected:
         raise TraceError(f"q, k, v have heads and dimensions {shapes}, the configuration says {expected}", where,
                          "This architecture is not traced.")

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from . import attention
+from .latent_attention import is_latent
 from ..writing.trace_error import TraceError
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}  # cos and sin are rounded to this type
@@ -78,7 +79,8 @@ class Rotations:
         hidden = hidden.to(weight.device, weight.dtype)
         for layer, (module, kind) in enumerate(zip(modules, kinds)):
             embedding = embeddings[kind]
-            keys = [_key_at(embedding, module, hidden, position, layer) for position in (0, 1)]
+            plain = module.qk_nope_head_dim if is_latent(module) else 0  # components before those that rotate
+            keys = [_key_at(embedding, module, hidden, position, layer)[:, plain:] for position in (0, 1)]
             bound = TOLERANCE[weight.dtype] * keys[0].norm()
             if (keys[0] - keys[1]).norm() <= bound:
                 found.append(self._choices[-1])

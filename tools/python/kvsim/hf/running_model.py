@@ -95,9 +95,12 @@ class RunningModel:
             self._use(attention.register(kind))  # by which the description finds out how keys are rotated
             self.about, _ = describe_model(model)
         except BaseException:
-            for config, name in zip(self._configs, before):
-                config._attn_implementation = name
+            self._use_before(before)
             raise
+        if self.about.values_in_keys:
+            self._use_before(before)
+            raise TraceError("has latent attention: its heads attend keys and values that are expanded from what is cached",
+                             type(model).__name__, "kvsim.hf.trace records it; kvsim evaluate runs DeepSeek V2 and V3.")
         self._name = _register(kind)
         self._use(self._name)
         self._modules = attention_modules(self.decoder)
@@ -106,6 +109,10 @@ class RunningModel:
 
     def _use(self, name):
         for config in self._configs:
+            config._attn_implementation = name
+
+    def _use_before(self, names):
+        for config, name in zip(self._configs, names):
             config._attn_implementation = name
 
     def is_installed(self):

@@ -10,7 +10,9 @@ import torch
 from . import attention, refusals
 from .column_statistics import ColumnStatistics
 from ..writing.marks import Marks
-from .model_description import (attention_modules, describe_capture, describe_model, describe_tokenizer, output_weights)
+from .latent_attention import LatentAttention
+from .model_description import (attention_modules, describe_capture, describe_model, describe_tokenizer, leaves_pairs_apart,
+                                output_weights)
 from .row_choice import parse_attention, parse_queries
 from .sampling import sampling_of_generate
 from ..writing.token_selection import SelectionError
@@ -89,7 +91,7 @@ class Session:
         self._notes, self._flags_known = {}, FLAGS["generated"]
         self._sampling, self._prefill_chunk, self._seed, self._answer_phase = "greedy", 0, seed, DECODE
         self._undo, self._ran = [], False
-        self._writer = self._thread = None
+        self._writer = self._thread = self._latent = None
 
     # Opening and closing.
 
@@ -108,6 +110,9 @@ class Session:
         try:
             self._install_attention()
             self._about, self._rotations = describe_model(model, self._directory)
+            if self._about.values_in_keys:
+                self._latent = LatentAttention(modules, leaves_pairs_apart(model.config.get_text_config(), self._rotations))
+                self._undo += [hook.remove for hook in self._latent.hooks]
             self._columns = ColumnStatistics(self._about) if self._with_columns else None
             self._writer = TraceWriter(self._path, self._about, ELEMS[self._dtype], self._overwrite)
             if self._with_output_weights:
@@ -267,13 +272,18 @@ class Session:
         if layer in call.layers:
             raise TraceError(f"layer {layer} ran twice in one call", "attention", "This architecture is not traced.")
         call.layers.add(layer)
-        refusals.check_tensors(about, layer, (query, key, value), self._dtype, call.past, call.count, keywords)
+        latent = self._latent
+        refusals.check_tensors(about, layer, (query, key, value), self._dtype, call.past, call.count, keywords,
+                               latent and latent.shapes(module))
         query, key, value = query[0], key[0], value[0]
         if call.new:
-            self._thread.append("k", layer, key[:, -call.new:])
-            self._thread.append("v", layer, value[:, -call.new:])
+            new = key[:, -call.new:]
+            self._thread.append("k", layer, latent.keys(module, new) if latent else new)
+            if not latent:
+                self._thread.append("v", layer, value[:, -call.new:])
         if call.query_rows:
-            self._thread.append("q", layer, _rows(query, call.query_rows))
+            rows = _rows(query, call.query_rows)
+            self._thread.append("q", layer, latent.queries(module, rows) if latent else rows)
         if call.counted:
             self._columns.add(layer, query[:, -call.new:], key, call.past + call.count - call.new)
         step = attention.rows_per_block(about.n_q_heads, key.shape[1])

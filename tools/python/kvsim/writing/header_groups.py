@@ -37,6 +37,8 @@ def _write_model(place, model):
         put_list(place, "inv_freq", "<f4", model.inv_freq, (len(model.rotation_factor), -1))
         put_list(place, "rotation_factor", "<f8", model.rotation_factor)
         put_list(place, "layer_rotation", "<u4", model.layer_rotation)
+    if model.values_in_keys:
+        put_number(place, "first_rotated", "<u4", model.first_rotated)
     if model.sinks is not None:
         put_list(place, "sinks", "<f4", model.sinks, (model.n_layers, model.n_q_heads))
     put_list(place, "config_json", "u1", np.frombuffer(model.config_json, "u1"))

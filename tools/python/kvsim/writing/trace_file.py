@@ -24,7 +24,7 @@ from .trace_error import TraceError
 from .trace_header import PROMPT, check_header, check_model, require
 
 SCHEMA, SCHEMA_WITHOUT_QUERIES, SCHEMA_OF_NEEDED = (1, 4), (1, 5), (2, 0)
-LAYER_ROTATIONS, SINKS = 1 << 0, 1 << 1  # bits of the root attribute `needs`
+LAYER_ROTATIONS, SINKS, VALUES_IN_KEYS = 1 << 0, 1 << 1, 1 << 2  # bits of the root attribute `needs`
 ATTENTION_CHUNK = 65536
 
 # Bits of the root attribute `features`.
@@ -38,8 +38,9 @@ class _Layer:
             return RowStream(group, name, elem, heads, dim, chunk_rows(dim, elem), checksum)
 
         self.group = group
-        self.streams = {"k": stream("k", model.n_kv_heads, model.head_dim),
-                        "v": stream("v", model.n_kv_heads, model.v_head_dim)}
+        self.streams = {"k": stream("k", model.n_kv_heads, model.head_dim)}
+        if not model.values_in_keys:
+            self.streams["v"] = stream("v", model.n_kv_heads, model.v_head_dim)
         if queries:
             self.streams["q"] = stream("q", model.n_q_heads, model.head_dim)
         self.rows_group = self.rows = None
@@ -207,6 +208,7 @@ class TraceWriter:
         put_text(root, "format", "kvtrace")
         needs = LAYER_ROTATIONS if self.model.layer_rotation is not None else 0
         needs |= SINKS if self.model.sinks is not None else 0
+        needs |= VALUES_IN_KEYS if self.model.values_in_keys else 0
         major, minor = SCHEMA_OF_NEEDED if needs else SCHEMA if queries else SCHEMA_WITHOUT_QUERIES
         put_number(root, "schema_major", "<u2", major)
         put_number(root, "schema_minor", "<u2", minor)

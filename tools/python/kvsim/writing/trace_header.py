@@ -25,7 +25,9 @@ class Model:
     head_dim: int
     vocab_size: int
     v_head_dim: int = 0      # 0: the same as head_dim
+    values_in_keys: bool = False  # values are the first v_head_dim components of keys, and are not stored
     rotary_dim: int = -1     # -1: all of head_dim
+    first_rotated: int = 0   # the first component that RoPE turns
     hidden_size: int = 0     # 0: unknown
     attn_scale: float = 0.0  # 0: 1 / sqrt(head_dim)
     norm_eps: float = 0.0
@@ -162,8 +164,10 @@ def check_model(model, where):
     require(1 <= model.n_kv_heads <= model.n_q_heads <= 1024 and model.n_q_heads % model.n_kv_heads == 0,
             f"{model.n_q_heads} query heads do not share {model.n_kv_heads} KV heads evenly, or are over 1024", where)
     require(1 <= model.head_dim <= 1024 and 1 <= model.v_head_dim <= 1024, "head_dim is not within 1 to 1024", where)
-    require(model.rotary_dim <= model.head_dim and model.rotary_dim % 2 == 0,
+    require(model.rotary_dim + model.first_rotated <= model.head_dim and model.rotary_dim % 2 == 0,
             "rotary_dim is odd or larger than head_dim", where)
+    require(model.v_head_dim <= model.head_dim if model.values_in_keys else model.first_rotated == 0,
+            "values_in_keys, v_head_dim and first_rotated do not fit", where)
     rotations = 1 if model.layer_rotation is None else len(model.rotation_factor)
     require(len(model.inv_freq) == rotations * (model.rotary_dim // 2),
             "inv_freq has not rotary_dim / 2 entries for each rotation", where)
