@@ -23,13 +23,15 @@ TEST_CASE("a prompt that is known is not processed again, and an answer to it ha
     trace::MemoryTrace known = run({7}, nullptr);
     trace::MemoryTrace again = run({5, 3, 9}, &known), whole = run({5, 3, 9}, nullptr);
     const trace::Model& model = whole.header().model;
-    for (const trace::Tensor tensor : {trace::Tensor::query, trace::Tensor::key, trace::Tensor::value})
+    for (const trace::Tensor tensor : {trace::Tensor::query, trace::Tensor::key, trace::Tensor::value}) {
+      if (tensor == trace::Tensor::value && model.values_in_keys) continue;
       for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
         for (std::uint32_t head = 0;
              head < (tensor == trace::Tensor::query ? model.n_q_heads : model.n_kv_heads); ++head) {
           const std::span<float> a = again.rows(tensor, layer, head), b = whole.rows(tensor, layer, head);
           REQUIRE(std::vector<float>(a.begin(), a.end()) == std::vector<float>(b.begin(), b.end()));
         }
+    }
     // What is known is taken as it is.
     known.rows(trace::Tensor::query, 0, 0)[0] = 1234;
     CHECK(run({}, &known).rows(trace::Tensor::query, 0, 0)[0] == 1234);

@@ -6,6 +6,7 @@
 #include "sim/attention/largest_sums.hpp"
 #include "sim/attention/prompt_pass.hpp"
 #include "sim/attention/step_oracle.hpp"
+#include "sim/base/cap_logits.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 
@@ -30,11 +31,11 @@ TEST_CASE("capped logits") {
   std::vector<float> many(40);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i) - 20;
   const std::vector<float> given = many;
-  sim::cap_logits(many.data() + 1, 39, 7);
+  cap_logits(many.data() + 1, 39, 7);
   for (std::size_t i = 1; i < many.size(); ++i) {
     CHECK(many[i] == Approx(7 * std::tanh(static_cast<double>(given[i]) / 7)).epsilon(1e-6));
     float one = given[i];
-    sim::cap_logits(&one, 1, 7);
+    cap_logits(&one, 1, 7);
     CHECK(one == many[i]);
   }
   CHECK(many[0] == -20);
