@@ -30,23 +30,24 @@ void LoopRun::return_to_verified() {
         unit.caches().pop_back();
       }
   });
-  const std::size_t rows = rows_.size(), dim = config_.head_dim;
+  const std::size_t rows = rows_.size(), dim = config_.head_dim, value_dim = config_.value_dim();
   std::vector<float> queries(rows * config_.n_heads * dim), keys(rows * config_.n_kv_heads * dim),
-      values(keys.size()), unread(queries.size());
+      values(rows * config_.n_kv_heads * value_dim), unread(rows * config_.n_heads * value_dim);
   refeeding_ = true;
   for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
-    const auto gather = [&](const TokenRows OwnRows::*tensor, std::size_t heads, std::vector<float>& to) {
+    const auto gather = [&](const TokenRows OwnRows::*tensor, std::size_t heads, std::size_t size,
+                            std::vector<float>& to) {
       for (std::size_t row = 0; row < rows; ++row) {
         const OwnRows& own = streams_[streams_[active_[row]].reference].own[layer];
         for (std::size_t head = 0; head < heads; ++head)
-          std::copy_n((own.*tensor).row(head, rows_[row].position - first_fed_), dim,
-                      to.data() + (head * rows + row) * dim);
+          std::copy_n((own.*tensor).row(head, rows_[row].position - first_fed_), size,
+                      to.data() + (head * rows + row) * size);
       }
     };
-    gather(&OwnRows::queries, config_.n_heads, queries);
-    gather(&OwnRows::keys, config_.n_kv_heads, keys);
-    gather(&OwnRows::values, config_.n_kv_heads, values);
-    attend(layer, StepTensors(queries, keys, values, rows, dim), unread);
+    gather(&OwnRows::queries, config_.n_heads, dim, queries);
+    gather(&OwnRows::keys, config_.n_kv_heads, dim, keys);
+    gather(&OwnRows::values, config_.n_kv_heads, value_dim, values);
+    attend(layer, StepTensors(queries, keys, values, rows, dim, value_dim), unread);
   }
   refeeding_ = false;
 }
