@@ -153,7 +153,7 @@ std::vector<Position> arrive(Driver& driver, const Run& run, std::size_t positio
   if (cache.decoder) {
     const OwnRows rows(run.rows, position, run.length());
     sim::SlotGather gather;
-    driver.attended(cache, token, gather(rows.view(), cache.residents.slots()));
+    driver.attended(cache, token, gather(rows.view(), cache.residents.slots(), false));
     REQUIRE(cache.residents.slots().size() <= cache.capacity);
     const std::span<const double> scores = cache.decoder->scores();
     REQUIRE((scores.empty() || scores.size() == cache.residents.slots().size()));
