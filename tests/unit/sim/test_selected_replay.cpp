@@ -157,11 +157,13 @@ SlowReads slow_lane(const trace::Sequence& sequence, const policy::Part& part, c
     if (t < prompt || !start.decoder) continue;
     std::vector<float> seen;
     std::vector<double> mass(group, 0.0);
-    for (std::size_t g = 0; g < group; ++g)
+    for (std::size_t g = 0; g < group; ++g) {
+      mass[g] = test::slow_sink(model, a[g][t]);
       for (const Position p : slots) {
         seen.push_back(read[g].count(p) ? static_cast<float>(a[g][t][static_cast<std::size_t>(p)]) : 0.0F);
         mass[g] += static_cast<double>(seen.back());
       }
+    }
     const auto own =
         static_cast<std::size_t>(std::find(slots.begin(), slots.end(), position) - slots.begin());
     start.decoder->observe({position,
