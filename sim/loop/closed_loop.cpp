@@ -64,7 +64,7 @@ std::vector<LoopOutcome> LoopRun::run() {
   if (std::any_of(streams_.begin(), streams_.end(), processes_prompt)) process_prompts();
   end_prompt();
   if (drafts()) {
-    for (bool going = verify(); going; going = verify()) draft();
+    for (bool going = !drafts_.empty() && verify(); going; going = verify()) draft();
     return outcomes();
   }
   if (!asks_again()) note_stored();

@@ -341,6 +341,8 @@ class Evaluate(CommandTest):
                 self.assertLess(float(row["draft_share"]), 1)
         for row in self.rows(*ask, "--mode", "draft", "--gamma", 0):
             self.assertEqual((row["tokens_per_round"], row["overlap"], row["generated"]), ("1", "", greedy[row["item"]]))
+        (skipped,) = {row["skipped"] for row in self.rows("--policy", "snapkv", "--budget", 20, "--mode", "draft")}
+        self.assertIn("keeps 32 tokens", skipped)
         sampled = self.rows(*ask, "--mode", "draft", "--temperature", 1)
         self.assertEqual(sampled, self.rows(*ask, "--mode", "draft", "--temperature", 1, "--threads", 1))
         text = self.ok(*self.evaluate("--workload", "keys.jsonl", *ask, "--mode", "draft"))
