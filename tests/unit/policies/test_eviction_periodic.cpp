@@ -193,7 +193,8 @@ TEST_CASE("a random base draws anew at every cut, and again alike for a seed") {
 }
 
 TEST_CASE("systems that are looked for and are not here say why") {
-  for (const std::string name : {"cacheblend", "kvzip", "locret", "g_kv", "MagicDec", "block-attention"})
+  for (const std::string name : {"cacheblend", "kvzip", "locret", "g_kv", "MagicDec", "block-attention",
+                                 "LazyEviction", "MorphKV", "rpc"})
     CHECK_THROWS_WITH(parse_composition(name, builtin()), Catch::Contains("is not here: "));
 }
 
