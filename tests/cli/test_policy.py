@@ -116,10 +116,23 @@ class Policy(CommandTest):
         for name in sorted(refused):
             self.assertRegex(self.fails(2, "policy", "show", name), rf"(?s){name} is not here: .*\n.*\.\n")
         for spec in set(specs.values()) - refused:
-            done = self.kvsim("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--prompt-tokens", "8K", "--budget",
-                              "2K", "--policy", spec, "--quiet")
-            if done.returncode != 0:
-                self.assertRegex(done.stderr, "needs file=", spec)  # it runs with numbers that calibrate has measured
+            self.runs(spec)
+
+    def test_every_press_of_kvpress_runs_or_says_why_not(self):
+        with open(SOURCE / "policies" / "kvpress.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        presses = [row["press"] for row in rows]
+        self.assertEqual(presses, sorted(set(presses), key=str.casefold))
+        for row in rows:
+            self.assertTrue(row["spec"] or row["differs"], row)
+            if row["spec"] and row["spec"] not in registered("ABSENT"):
+                self.runs(row["spec"])
+
+    def runs(self, spec):
+        done = self.kvsim("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--prompt-tokens", "8K", "--budget", "2K",
+                          "--policy", spec, "--quiet")
+        if done.returncode != 0:
+            self.assertRegex(done.stderr, "needs file=", spec)  # it runs with numbers that calibrate has measured
 
 
 if __name__ == "__main__":
