@@ -48,7 +48,7 @@ TEST_CASE("attention on slots is gathered from full rows, head by head") {
   const std::vector<float> rows = {.1F, .2F, .3F, 0, .15F, .25F, .5F, 0, 0, .25F, .125F, .125F};
   const std::vector<policy::Position> slots = {4, 0, 5, 1, 2};
   SlotGather gather;
-  const SlotAttention got = gather({rows.data(), 2, 6, 6}, slots);
+  const SlotAttention got = gather({rows.data(), 2, 6, 6}, slots, false);
   REQUIRE((got.attention.rows == 2 && got.attention.cols == 5));
   for (std::size_t head = 0; head < 2; ++head)
     for (std::size_t slot = 0; slot < slots.size(); ++slot)
