@@ -52,7 +52,8 @@ Records labelled(const Records& records) {
   const std::size_t policy = records.column("policy"), params = records.column("params");
   std::map<std::string, std::string> labels = policy_labels(records);
   for (std::vector<Value>& row : out.rows) {
-    row[policy] = labels[text(row[params])];
+    // Without parameters the name is the label.
+    if (const auto* all = std::get_if<std::string>(&row[params])) row[policy] = labels[*all];
     row.erase(row.begin() + static_cast<std::ptrdiff_t>(params));
   }
   out.columns.erase(out.columns.begin() + static_cast<std::ptrdiff_t>(params));

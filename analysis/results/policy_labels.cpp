@@ -57,7 +57,8 @@ std::map<std::string, std::string> policy_labels(const std::vector<Row>& rows) {
 std::map<std::string, std::string> policy_labels(const Records& rows) {
   const std::size_t policy = rows.column("policy"), params = rows.column("params");
   ParamsOf params_of;
-  for (const std::vector<Value>& row : rows.rows) params_of[text(row[policy])].insert(text(row[params]));
+  for (const std::vector<Value>& row : rows.rows)
+    if (const auto* all = std::get_if<std::string>(&row[params])) params_of[text(row[policy])].insert(*all);
   return labels_of(params_of);
 }
 

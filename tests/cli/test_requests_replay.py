@@ -104,6 +104,7 @@ class Replay(CommandTest):
             self.assertEqual(int(half["hit_tokens"]), sum(hits[100:]))
             each = self.rows(name, "--policy", "lru", "--capacity", str(512 * capacity), "--each")
             self.assertEqual([int(one["hit_blocks"]) for one in each[:200]], runs)
+        self.assertIn("wasted blocks", self.ok("requests", "replay", name, "--policy", "lru", "--capacity", "2048", "--each", "--quiet"))
 
     def test_laws(self):
         name = self.trace(self.random_requests())

@@ -47,7 +47,7 @@ BY_HAND = [{"kvsim": "README.md"}, {"Your model": "traces/capture/README.md"}, {
            {"Studies": "analysis/study/STUDIES.md"}, {"Costs": "sim/cost/README.md"},
            {"Requests": "traces/requests/README.md"}, {"Python": "tools/python/README.md"},
            {"transformers": "tools/python/kvsim/hf/README.md"},
-           {"llama.cpp": "tools/python/kvsim/llama_cpp/README.md"},
+           {"llama.cpp": "tools/python/kvsim/llama_cpp/README.md"}, {"vLLM": "tools/python/kvsim/vllm/README.md"},
            {"Trace format": "traces/format/SCHEMA.md"}, {"Contributing": "CONTRIBUTING.md"}, {"Changes": "CHANGELOG.md"}]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ._table import Decisions, Note, Table
     from ._trace import Trace
 
-# Loaded when they are first used: kvsim.hf, .importers, .llama_cpp and .writing need nothing that is compiled.
+# Loaded when they are first used: kvsim.hf, .importers, .llama_cpp, .vllm and .writing need nothing that is compiled.
 _HOMES = {
     "_commands": ("Study", "analyze", "capture", "command", "cost", "decisions", "evaluate", "generate", "plot", "replay", "study",
                   "view", "workload"),
@@ -38,7 +38,7 @@ __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str):
-    if name in ("hf", "importers", "llama_cpp", "writing"):
+    if name in ("hf", "importers", "llama_cpp", "vllm", "writing"):
         return importlib.import_module(f".{name}", __name__)
     if name == "__version__":
         return importlib.metadata.version("kvsim")

