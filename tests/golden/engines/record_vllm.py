@@ -109,14 +109,16 @@ def smollm2():
     print(f"SmolLM2-135M as float32\n{HEAD}")
     for request in sorted(recording.requests, key=lambda request: int(request["request"])):
         compare(request, folder)
+    del llm
+    overhead(folder, 3)
 
 
-def overhead():
-    llm, draw = engine(max_model_len=2048, enable_prefix_caching=False), np.random.default_rng(1)
+def overhead(model=SAMPLE, times=7):
+    llm, draw = engine(model, max_model_len=2048, enable_prefix_caching=False), np.random.default_rng(1)
     prompts = [draw.integers(2, 2048, 500).tolist() for _ in range(4)]
     generate(llm, prompts, 65)
     ratios = []
-    for _ in range(7):
+    for _ in range(times):
         began, spent = time.perf_counter(), time.process_time()
         generate(llm, prompts, 65)
         plain, spent = time.perf_counter() - began, time.process_time() - spent
@@ -125,7 +127,7 @@ def overhead():
             generate(llm, prompts, 65)
             recorded, busy = time.perf_counter() - began, time.process_time() - busy
         ratios.append((recorded / plain, busy / spent, recording.seconds / recorded))
-    print("4 requests of 500 + 65 tokens, recorded over plain, 7 times: " + ", ".join(
+    print(f"{model.name}: 4 requests of 500 + 65 tokens, recorded over plain, {times} times: " + ", ".join(
         f"{name} {np.median(column):.2f} ({min(column):.2f} to {max(column):.2f})"
         for name, column in zip(("time", "processor time", "share of time in the recorder"), zip(*ratios))), flush=True)
 
