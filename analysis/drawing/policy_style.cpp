@@ -66,7 +66,8 @@ constexpr std::array kListed{Listed{"h2o", accumulated},
                              Listed{"external_schedule", outside},
                              Listed{"full", position},
                              Listed{"redundancy", keys},
-                             Listed{"periodic", recent_rows}};
+                             Listed{"periodic", recent_rows},
+                             Listed{"caote", recent_rows}};
 static_assert(kListed.size() <= kMarks);
 
 std::size_t hash_of(std::string_view text) {
