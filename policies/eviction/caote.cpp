@@ -80,13 +80,15 @@ PolicySpec spec() {
       .name = "caote",
       .summary = "keeps the tokens without which the output of attention would move most",
       .paper =
-          "Goel et al., CAOTE: KV Cache Eviction for LLMs via Attention Output Error-Based Token Selection, 2025, "
-          "https://arxiv.org/abs/2504.14051",
+          "Goel, Park, Gagrani, Jones, Morse, Langston, Lee, Lott, CAOTE: KV Cache Selection for LLMs via Attention "
+          "Output Error-Based Token Eviction, 2025, https://arxiv.org/abs/2504.14051",
       .details =
           "The base's scores, divided by their sum, are weights a of the values v, and o = sum of a v. Without token j, and with the other "
           "weights divided by 1 - a, the output moves by a / (1 - a) |v - o|: the score, per KV head. output=mean takes the mean of all values "
           "for o (FastCAOTE). Exact for one token that leaves; several are ranked as if each left alone. What the base protects stays. "
           "Generated tokens are appended; periodic(base=caote) cuts them, too. Meant for bases whose scores are attention and thus not negative.",
+      .departures = {{"paper: over H2O and TOVA also one token at every step of decoding",
+                      "the prompt, and the rounds of periodic"}},
       .params = {policy_param("base", "snapkv", "whose scores are the attention"),
                  choice_param("output", "attended", {"attended", "mean"},
                               "o, which values are compared with"),
