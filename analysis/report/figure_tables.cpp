@@ -54,6 +54,18 @@ void join_closed(Records& all, Records more, const std::string& path) {
   }
 }
 
+/// Those of kvsim evaluate that figures ask for.
+const std::vector<ColumnInfo>& columns_of_answers() {
+  static const std::vector<ColumnInfo> kColumns = [] {
+    std::vector<ColumnInfo> out;
+    for (const char* key : {"item", "workload", "policy", "params", "budget", "budget_tokens", "cut", "turn",
+                            "seed", "mode", "skipped", "right", "right_full", "kept", "kl", "held_bytes"})
+      out.push_back({key, "", ""});
+    return out;
+  }();
+  return kColumns;
+}
+
 void read_folder(const std::string& folder, FigureTables& tables) {
   ReportedStudy study = read_reported_study(folder);
   append_rows(tables.results, std::move(study.results));
@@ -73,6 +85,7 @@ void read_table_file(const FigureKind& kind, const std::string& path, FigureTabl
       continue;
     }
     if (holds_closed_rows(table.records)) {
+      expect_columns(table.records, columns_of_answers(), path);
       join_closed(tables.tables[kAnswersTable], std::move(table.records), path);
       continue;
     }
@@ -88,7 +101,8 @@ void read_table_file(const FigureKind& kind, const std::string& path, FigureTabl
     }
     if (table.name == "results")
       table.name = *kind.table != '\0' ? kind.table : fs::path(path).stem().string();
-    expect_columns(table.records, table_columns(table.name), path);
+    expect_columns(table.records,
+                   table.name == kAnswersTable ? columns_of_answers() : table_columns(table.name), path);
     tables.tables[table.name] = std::move(table.records);
   }
 }

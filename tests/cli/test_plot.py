@@ -178,6 +178,12 @@ class Plot(CommandTest):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("holds no decisions", done.stderr)
 
+    def test_answers_without_a_column_are_refused_by_its_name(self):
+        (self.folder / "fewer.csv").write_text("item,policy,params,budget,cut,mode,turns,prefill,positions,kept,kl\n"
+                                               "a,tova,tova(),50%,prompt,greedy,requests,dense,text,1,\n")
+        for figure in ("accuracy", "least-bytes"):
+            self.assertIn("workload", self.fails(3, "plot", figure, "fewer.csv", "--format", "csv"))
+
     def test_the_table_of_another_analysis_is_refused(self):
         (self.folder / "wrong.csv").write_text("trace,layer\nt,1\n")
         done = self.kvsim("plot", "hash", "wrong.csv")
