@@ -6,8 +6,10 @@ run without llama.cpp. Beside CI, because llama.cpp is compiled for 8 minutes:
     build/llama/bin/python tests/golden/engines/record_llama_cpp.py build/release/kvsim [--only-recording]
 
 Prints, for the sample and for each quantisation of SmolLM2-135M (tools/model.sh), how many greedy tokens of both are the same, and how far
-queries, keys and values of these differ: norm of the difference divided by the norm, the worst layer."""
+queries, keys and values of these differ: norm of the difference divided by the norm, the worst layer. Where they part, both then go on
+with the other's token, which shows how much likelier each finds its own."""
 import ctypes
+import json
 import pathlib
 import subprocess
 import sys
@@ -36,15 +38,45 @@ def made_again(source, target, kind):
         sys.exit(f"{target}: llama.cpp cannot make it")
 
 
+def answer(trace):
+    """The generated tokens of a trace, and their log-probabilities."""
+    with h5py.File(trace) as file:
+        prompt = int(file["segments/count"][0])
+        return file["tokens/id"][prompt:].tolist(), file["tokens/logprob"][prompt:]
+
+
+def parted(capture, run, native, theirs):
+    """A line for two answers that part: how much likelier each engine finds its token than the other's, and how far the
+    log-probabilities of the tokens before are apart. `capture` and `run` make those traces of a given answer."""
+    (mine, my), (their, others) = answer(native), answer(theirs)
+    at = int(np.argmin(np.equal(mine, their)))
+    capture([*mine[:at], their[at]])
+    run([*mine[:at], mine[at]])
+    apart = np.abs(my[:at] - others[:at])
+    return (f"  parted after {at}: kvsim's token is {my[at] - answer(native)[1][at]:.4f} likelier to it, llama.cpp's "
+            f"{others[at] - answer(theirs)[1][at]:.4f}; tokens before differ by {np.median(apart):.4f}, at most {apart.max():.4f}")
+
+
 def compared(kvsim, name, file, folder, cache="f32", flash=False):
     """A line that compares the run of a file by llama.cpp with that by kvsim."""
     native, theirs = folder / "native.h5", folder / "llama.h5"
+
+    def capture(given=None):
+        ids = folder / "answer.json"
+        if given:
+            ids.write_text(json.dumps(given))
+        subprocess.run([kvsim, "capture", "--model", file, "--prompt", PROMPT, *(["--answer-tokens", ids] if given else
+                        ["--max-new-tokens", "64"]), "--ignore-eos", "--elem", "f32", "--threads", "1", "--quiet", "--overwrite",
+                        "-o", native], check=True, capture_output=True)
+
+    def run(given=None):
+        return record(file, theirs, PROMPT.read_text(), answer_tokens=given, ignore_eos=True, cache=cache, flash=flash, threads=1,
+                      overwrite=True)
+
     seconds = time.perf_counter()
-    subprocess.run([kvsim, "capture", "--model", file, "--prompt", PROMPT, "--max-new-tokens", "64", "--ignore-eos", "--elem", "f32",
-                    "--threads", "1", "--quiet", "--overwrite", "-o", native], check=True, capture_output=True)
-    seconds = time.perf_counter() - seconds
-    began = time.perf_counter()
-    run = record(file, theirs, PROMPT.read_text(), ignore_eos=True, cache=cache, flash=flash, threads=1, overwrite=True)
+    capture()
+    seconds, began = time.perf_counter() - seconds, time.perf_counter()
+    prompt = len(run().prompt)
     began = time.perf_counter() - began
     with h5py.File(native) as a, h5py.File(theirs) as b:
         ids, others = a["tokens/id"][:], b["tokens/id"][:]
@@ -54,8 +86,10 @@ def compared(kvsim, name, file, folder, cache="f32", flash=False):
             for kind in "qkv":
                 mine, their = (trace[f"layers/{layer}/{kind}"][:, :same].astype("f8") for trace in (a, b))
                 worst[kind] = max(worst.get(kind, 0), np.linalg.norm(mine - their) / np.linalg.norm(mine))
-    print(f"| {name} | {cache}{', flash' if flash else ''} | {same - len(run.prompt)} of 64 | "
+    print(f"| {name} | {cache}{', flash' if flash else ''} | {same - prompt} of 64 | "
           + " | ".join(f"{worst[kind]:.1e}" for kind in "qkv") + f" | {seconds:.1f} | {began:.1f} |", flush=True)
+    if same - prompt < 64:
+        print(parted(capture, run, native, theirs), flush=True)
 
 
 def main():
