@@ -11,6 +11,7 @@
 #include "analysis/study/study_plan.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/file_descriptor.hpp"
+#include "sim/base/folder_entries.hpp"
 #include "sim/base/inputs.hpp"
 #include "sim/base/sha256.hpp"
 
@@ -43,11 +44,11 @@ void pin(std::vector<PinnedFile>& files, const std::string& role, const std::str
 void pin_model(std::vector<PinnedFile>& files, const std::string& role, const std::string& path) {
   pin(files, role, path);
   std::error_code failed;
-  for (fs::directory_iterator at(path, failed), end; !failed && at != end; at.increment(failed)) {
-    const std::string name = at->path().filename().string();
+  for (const fs::path& entry : entries_of(path, failed)) {
+    const std::string name = entry.filename().string();
     constexpr std::array kRead{".json", ".model", ".jinja", ".safetensors"};
     if (std::ranges::any_of(kRead, [&](const char* ending) { return name.ends_with(ending); }))
-      pin(files, role + '/' + name, at->path().string());
+      pin(files, role + '/' + name, entry.string());
   }
 }
 

@@ -12,6 +12,7 @@
 #include "analysis/results/reading/read_csv.hpp"
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/folder_entries.hpp"
 #include "sim/base/gzip.hpp"
 #include "sim/base/inputs.hpp"
 #include "sim/base/read_file.hpp"
@@ -56,12 +57,9 @@ void refuse_links(const std::string& folder) {
 
 std::vector<fs::path> entries(const fs::path& folder) {
   std::error_code failed;
-  std::vector<fs::path> out;
-  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed))
-    out.push_back(at->path());
+  std::vector<fs::path> out = entries_of(folder, failed);
   if (failed && failed != std::errc::no_such_file_or_directory)
     input_error("cannot be listed: " + failed.message(), folder.string());
-  std::sort(out.begin(), out.end());
   return out;
 }
 

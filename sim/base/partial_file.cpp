@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "sim/base/error.hpp"
+#include "sim/base/folder_entries.hpp"
 #include "sim/base/inputs.hpp"
 
 namespace kvsim {
@@ -58,9 +59,8 @@ bool sweep(const std::string& path) {
   const std::string folder = folder_of(path), name = fs::path(path).filename().string();
   bool written = false;
   std::error_code failed;
-  for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
-    if (name_when_whole(entry->path().filename().string()) != name) continue;
-    const std::string partial = entry->path().string();
+  for (const fs::path& partial : entries_of(folder, failed)) {
+    if (name_when_whole(partial.filename().string()) != name) continue;
     const FileDescriptor file(::open(partial.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
     if (!file.is_open()) continue;
     if (locked(file))

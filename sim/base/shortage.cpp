@@ -26,6 +26,9 @@ std::optional<Error> shortage_of(const std::exception& error) {
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
   if (system != nullptr && is_shortage(system->code().value()))
     return Error(kShortage, "no thread can be started: " + system->code().message(), "", kLess);
+  // oneTBB throws a runtime_error of these words.
+  if (std::string_view(error.what()).starts_with("pthread_create has failed"))
+    return Error(kShortage, "no thread can be started", "", kLess);
   if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr &&
       dynamic_cast<const std::length_error*>(&error) == nullptr)
     return {};

@@ -15,7 +15,8 @@ inline constexpr ErrorKind kShortage{6};
 void refuse_shortage(int code, std::string_view what, std::string_view where);
 
 /// The Error that an exception of the standard library means: bad_alloc, length_error (a container of more
-/// bytes than there are addresses), or a system_error about threads. None: it is about something else.
+/// bytes than there are addresses), or an error of it or of oneTBB about threads. None: it is about something
+/// else.
 std::optional<Error> shortage_of(const std::exception& error);
 
 }  // namespace kvsim

@@ -62,10 +62,25 @@ class TableReader final : public LineReader {
 
 LineFormat table(RequestFormat said, FormatDefaults defaults, std::vector<std::string_view> shown_by,
                  Names names) {
-  return {.said = std::move(said),
-          .defaults = defaults,
-          .shown_by = {std::move(shown_by)},
-          .reader = [names](const ReadOptions&) { return std::make_unique<TableReader>(names); }};
+  LineFormat format;
+  format.said = std::move(said);
+  format.defaults = defaults;
+  format.shown_by.push_back(std::move(shown_by));
+  format.reader = [names](const ReadOptions&) { return std::make_unique<TableReader>(names); };
+  return format;
+}
+
+/// One's own: another file may have columns of these names, so it is read so only where that is said.
+LineFormat own_csv_format() {
+  LineFormat format;
+  format.said = {"csv", "Your own csv: columns time (s, or a date), prompt, output (tokens), session", false};
+  format.defaults = {.from_first = true};
+  format.reader = [](const ReadOptions& options) {
+    const auto name = [&](const char* field) { return std::string(own_name(options, field)); };
+    return std::make_unique<TableReader>(
+        Names{name("time"), name("prompt"), name("output"), Times::either, name("session")});
+  };
+  return format;
 }
 
 }  // namespace
@@ -85,14 +100,7 @@ std::vector<LineFormat> csv_formats() {
       // Vidur's processed traces (Agrawal et al., MLSys 2024).
       table({"vidur", "csv with arrived_at (s), num_prefill_tokens, num_decode_tokens", false}, {},
             {"arrived_at", "num_prefill_tokens"}, {"arrived_at", "num_prefill_tokens", "num_decode_tokens"}),
-      // One's own: another file may have columns of these names, so it is read so only where that is said.
-      {.said = {"csv", "Your own csv: columns time (s, or a date), prompt, output (tokens), session", false},
-       .defaults = {.from_first = true},
-       .reader = [](const ReadOptions& options) {
-         const auto name = [&](const char* field) { return std::string(own_name(options, field)); };
-         return std::make_unique<TableReader>(
-             Names{name("time"), name("prompt"), name("output"), Times::either, name("session")});
-       }}};
+      own_csv_format()};
 }
 
 }  // namespace kvsim::requests

@@ -91,13 +91,14 @@ class BailianReader : public LineReader {
 }  // namespace
 
 LineFormat bailian_format() {
-  return {
-      .said = {"bailian",
-               "JSON Lines with chat_id, parent_chat_id, timestamp (s), type, turn, hash_ids of 16 tokens",
-               true},
-      .defaults = {.block_tokens = 16},
-      .shown_by = {{"chat_id", "input_length"}},
-      .reader = made<BailianReader>};
+  LineFormat format;
+  format.said = {"bailian",
+                 "JSON Lines with chat_id, parent_chat_id, timestamp (s), type, turn, hash_ids of 16 tokens",
+                 true};
+  format.defaults = {.block_tokens = 16};
+  format.shown_by = {{"chat_id", "input_length"}};
+  format.reader = made<BailianReader>;
+  return format;
 }
 
 }  // namespace kvsim::requests

@@ -43,12 +43,14 @@ class KvcacheSimulatorReader : public LineReader {
 }  // namespace
 
 LineFormat kvcache_simulator_format() {
-  return {.said = {"kvcache-simulator", "JSON Lines with block_size, input_length, hash_ids, in file order",
-                   true},
-          .defaults = {.rising = false},
-          .shown_by = {{"hash_ids", "input_length"}},
-          .lacks = {"timestamp"},
-          .reader = made<KvcacheSimulatorReader>};
+  LineFormat format;
+  format.said = {"kvcache-simulator", "JSON Lines with block_size, input_length, hash_ids, in file order",
+                 true};
+  format.defaults = {.rising = false};
+  format.shown_by = {{"hash_ids", "input_length"}};
+  format.lacks = {"timestamp"};
+  format.reader = made<KvcacheSimulatorReader>;
+  return format;
 }
 
 }  // namespace kvsim::requests

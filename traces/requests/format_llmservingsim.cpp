@@ -102,12 +102,13 @@ class LlmservingsimReader : public LineReader {
 }  // namespace
 
 LineFormat llmservingsim_format() {
-  return {
-      .said = {"llmservingsim",
-               "JSON Lines with arrival_time_ns and input_toks, output_toks, or with sub_requests", true},
-      .defaults = {.block_tokens = 16, .tail = Tail::missing},
-      .shown_by = {{"input_toks"}, {"sub_requests"}},
-      .reader = [](const ReadOptions& options) { return std::make_unique<LlmservingsimReader>(options); }};
+  LineFormat format;
+  format.said = {"llmservingsim",
+                 "JSON Lines with arrival_time_ns and input_toks, output_toks, or with sub_requests", true};
+  format.defaults = {.block_tokens = 16, .tail = Tail::missing};
+  format.shown_by = {{"input_toks"}, {"sub_requests"}};
+  format.reader = [](const ReadOptions& options) { return std::make_unique<LlmservingsimReader>(options); };
+  return format;
 }
 
 }  // namespace kvsim::requests

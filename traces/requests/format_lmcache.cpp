@@ -48,13 +48,15 @@ class LmcacheReader : public LineReader {
 }  // namespace
 
 LineFormat lmcache_format() {
-  return {.said = {"lmcache",
-                   "LMCache's lookup logs: timestamp (Unix s), chunk_hashes, and seq_len, chunk_size or "
-                   "--block-tokens",
-                   true},
-          .defaults = {.tail = Tail::missing, .from_first = true},
-          .shown_by = {{"timestamp", "chunk_hashes"}},
-          .reader = made<LmcacheReader>};
+  LineFormat format;
+  format.said = {"lmcache",
+                 "LMCache's lookup logs: timestamp (Unix s), chunk_hashes, and seq_len, chunk_size or "
+                 "--block-tokens",
+                 true};
+  format.defaults = {.tail = Tail::missing, .from_first = true};
+  format.shown_by = {{"timestamp", "chunk_hashes"}};
+  format.reader = made<LmcacheReader>;
+  return format;
 }
 
 }  // namespace kvsim::requests

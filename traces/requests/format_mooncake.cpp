@@ -34,12 +34,13 @@ class MooncakeReader : public LineReader {
 }  // namespace
 
 LineFormat mooncake_format() {
-  return {
-      .said = {"mooncake",
-               "JSON Lines with timestamp (ms), input_length, output_length, hash_ids of 512 tokens", true},
-      .defaults = {.block_tokens = 512},
-      .shown_by = {{"timestamp", "input_length"}},
-      .reader = made<MooncakeReader>};
+  LineFormat format;
+  format.said = {"mooncake",
+                 "JSON Lines with timestamp (ms), input_length, output_length, hash_ids of 512 tokens", true};
+  format.defaults = {.block_tokens = 512};
+  format.shown_by = {{"timestamp", "input_length"}};
+  format.reader = made<MooncakeReader>;
+  return format;
 }
 
 }  // namespace kvsim::requests

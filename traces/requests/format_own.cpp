@@ -90,10 +90,12 @@ std::string_view own_name(const ReadOptions& options, std::string_view field) {
 
 // Recognised by nothing: it is read so only where that is said.
 LineFormat own_json_format() {
-  return {.said = {"jsonl",
-                   "Your own JSON Lines, alike; prompt and output may be texts or lists of token ids", true},
-          .defaults = {.block_tokens = 16, .tail = Tail::missing, .from_first = true},
-          .reader = [](const ReadOptions& options) { return std::make_unique<OwnJsonReader>(options); }};
+  LineFormat format;
+  format.said = {"jsonl", "Your own JSON Lines, alike; prompt and output may be texts or lists of token ids",
+                 true};
+  format.defaults = {.block_tokens = 16, .tail = Tail::missing, .from_first = true};
+  format.reader = [](const ReadOptions& options) { return std::make_unique<OwnJsonReader>(options); };
+  return format;
 }
 
 }  // namespace kvsim::requests

@@ -21,6 +21,8 @@ class LineReader {
   virtual void read(std::string_view line, TraceBuilder& out) = 0;
 };
 
+/// Made member by member: a braced one in a return statement is freed twice by GCC 12 where memory ends while
+/// a later member is built.
 struct LineFormat {
   RequestFormat said{};
   FormatDefaults defaults{};

@@ -8,6 +8,7 @@
 #include "analysis/results/reading/read_json.hpp"
 #include "analysis/results/rows.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/folder_entries.hpp"
 #include "sim/base/gzip.hpp"
 #include "sim/base/read_file.hpp"
 
@@ -62,15 +63,12 @@ std::vector<NamedTable> read_study(const fs::path& folder) {
   for (const Scope scope : {Scope::all, Scope::layer, Scope::head, Scope::step})
     if (fs::is_regular_file(folder / results_file(scope), failed))
       files.push_back(folder / results_file(scope));
-  std::vector<fs::path> tables;
-  for (fs::directory_iterator at(folder / "tables", failed), end; !failed && at != end; at.increment(failed))
-    if (const std::string name = at->path().filename().string();
+  for (const fs::path& path : entries_of(folder / "tables", failed))
+    if (const std::string name = path.filename().string();
         name.ends_with(".csv") || name.ends_with(".csv.gz"))
-      tables.push_back(at->path());
+      files.push_back(path);
   if (failed && failed != std::errc::no_such_file_or_directory)
     input_error("cannot be listed: " + failed.message(), (folder / "tables").string());
-  std::sort(tables.begin(), tables.end());
-  files.insert(files.end(), tables.begin(), tables.end());
   if (files.empty())
     input_error("holds neither results.csv nor tables", folder.string(), "Is it the folder of a study?");
   std::vector<NamedTable> out;
