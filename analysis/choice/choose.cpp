@@ -19,7 +19,12 @@
 namespace kvsim::analysis {
 namespace {
 
-using Context = std::span<const capture::WorkloadItem>;  // items about one context, answered together
+/// Items about one context, answered together, and the size of the first one's prompt as far as the cut.
+struct Context {
+  std::span<const capture::WorkloadItem> items;
+  PromptSize size;
+  const capture::WorkloadItem& front() const { return items.front(); }
+};
 using Settings = std::vector<TriedSetting*>;
 
 constexpr const char* kChoiceFile = "choice.json";
@@ -132,14 +137,16 @@ class Run {
  private:
   /// By chance, before anything is looked at.
   void split() {
-    const std::vector<Context> contexts = by_context(request_.items);
+    const auto contexts = by_context(request_.items);
     std::vector<std::size_t> order(contexts.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       return combine({request_.seed, key_of("split"), a}) < combine({request_.seed, key_of("split"), b});
     });
     for (std::size_t i = 0; i < order.size(); ++i)
-      (i < (order.size() + 1) / 2 ? search_ : confirming_).push_back(contexts[order[i]]);
+      (i < (order.size() + 1) / 2 ? search_ : confirming_)
+          .push_back(
+              {contexts[order[i]], model_.prompt_size(contexts[order[i]].front(), request_.evaluation)});
   }
 
   /// Of a context, with these cells under the cap.
@@ -151,8 +158,7 @@ class Run {
     budget.unit = sim::Budget::Unit::bytes;
     budget.value = request_.cap.bytes > 0
                        ? static_cast<double>(request_.cap.bytes)
-                       : std::floor(request_.cap.share *
-                                    static_cast<double>(model_.prompt_size(context.front(), out).bytes));
+                       : std::floor(request_.cap.share * static_cast<double>(context.size.bytes));
     budget.text = request_.cap.text;
     for (const TriedSetting* setting : settings) out.cells.push_back({setting->policy.composition, budget});
     return out;
@@ -174,15 +180,12 @@ class Run {
   }
 
   void screen(Settings& left) {
-    const Context& first = search_.front();
-    const EvaluationOptions asked = options_of(first, {});
-    const double share = request_.cap.share > 0
-                             ? request_.cap.share
-                             : static_cast<double>(request_.cap.bytes) /
-                                   static_cast<double>(model_.prompt_size(first.front(), asked).bytes);
+    const double share = request_.cap.share > 0 ? request_.cap.share
+                                                : static_cast<double>(request_.cap.bytes) /
+                                                      static_cast<double>(search_.front().size.bytes);
     const bool answers = std::all_of(search_.begin(), search_.begin() + kScreened,
                                      [](const Context& context) { return !context.front().answers.empty(); });
-    if (!answers || !trusts_peak_loss(asked.cuts.front(), share)) return;
+    if (!answers || !trusts_peak_loss(request_.evaluation.cuts.front(), share)) return;
     std::map<const TriedSetting*, std::vector<double>> losses;
     for (std::size_t i = 0; i < kScreened; ++i) {
       begin(kScreened, i, 0, 0.1);
@@ -245,15 +248,15 @@ class Run {
   }
 
   /// Lets settings answer a context, and drops those that cannot.
-  Records ask(const std::string& task, const Context& context, Settings& settings) {
+  void ask(const std::string& task, const Context& context, Settings& settings) {
     const EvaluationOptions options = options_of(context, settings);
-    Records rows =
-        done_or(task, columns_of(options), [&] { return model_.answer(context, options, progress_); });
+    const Records rows =
+        done_or(task, columns_of(options), [&] { return model_.answer(context.items, options, progress_); });
     const std::size_t skipped = rows.column("skipped"), params = rows.column("params"),
                       mode = rows.column("mode"), kept = rows.column("kept"), kl = rows.column("kl"),
                       held = rows.column("held_bytes"), kept_tokens = rows.column("kept_tokens"),
                       budget = rows.column("budget_tokens");
-    const auto tokens = static_cast<double>(model_.prompt_size(context.front(), options).tokens);
+    const auto tokens = static_cast<double>(context.size.tokens);
     for (const std::vector<Value>& row : rows.rows) {
       TriedSetting& setting = *setting_of(text(row[params]), settings);
       if (!setting.why.empty()) continue;
@@ -271,7 +274,6 @@ class Run {
       }
     }
     keep_there(settings);
-    return rows;
   }
 
   void confirm(const TriedSetting& winner, Choice& out) {
@@ -284,8 +286,7 @@ class Run {
       ask("confirm-" + std::to_string(i), confirming_[i], one);
       if (one.empty())
         input_error("cannot answer the prompts that confirm: " + again.why, again.policy.composition.params);
-      full += static_cast<double>(
-          model_.prompt_size(confirming_[i].front(), options_of(confirming_[i], {})).bytes);
+      full += static_cast<double>(confirming_[i].size.bytes);
     }
     out.answers = kept_of(again.answers);
     out.full_bytes = full / static_cast<double>(confirming_.size());

@@ -103,15 +103,16 @@ std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::si
                                                representations =
                                                    parts_of(registry, policy::Kind::representation);
   std::vector<AskedPolicy> out;
+  // A permutation of the evictions, another in each round.
+  std::vector<std::size_t> order(evictions.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
   // Many draws make no composition, or one that is there; sixteen for each that is asked for end the search.
   for (std::uint64_t draw = 0; out.size() < count && draw < 16 * count + evictions.size(); ++draw) {
     const std::uint64_t round = draw / evictions.size();
-    // A permutation of the evictions for each round.
-    std::vector<std::size_t> order(evictions.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return combine({seed, round, a}) < combine({seed, round, b});
-    });
+    if (draw % evictions.size() == 0)
+      std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        return combine({seed, round, a}) < combine({seed, round, b});
+      });
     const policy::PolicySpec& eviction = *evictions[order[draw % evictions.size()]];
     const Dice dice{seed, draw};
     const bool first = round == 0, all = eviction.as<policy::EvictionRule>()->keeps_all;

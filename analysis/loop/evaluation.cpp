@@ -154,7 +154,7 @@ std::uint64_t most_new_tokens(const sim::LoopRequest& request, std::uint64_t pro
     most = std::max(most, before);
   }
   // The last drafts may reach beyond an answer.
-  return most - prompt + (request.modes.front() == sim::LoopMode::draft ? request.gamma : 0);
+  return most - prompt + request.drafted_beyond();
 }
 
 bool projects_outputs(const sim::Cell& cell) {

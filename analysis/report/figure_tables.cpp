@@ -36,33 +36,34 @@ const std::vector<ColumnInfo>& result_columns() {
   return kColumns;
 }
 
+/// Columns that must be there, whatever they say.
+std::vector<ColumnInfo> columns_called(std::initializer_list<const char*> keys) {
+  std::vector<ColumnInfo> out;
+  for (const char* key : keys) out.push_back({key, "", ""});
+  return out;
+}
+
 /// Appends rows of kvsim evaluate. Those of several protocols are not averaged: nothing in a figure would
 /// tell them apart.
 void join_closed(Records& all, Records more, const std::string& path) {
-  constexpr const char* kProtocol[] = {"turns", "prefill", "positions"};
-  std::vector<ColumnInfo> protocol;
-  for (const char* key : kProtocol) protocol.push_back({key, "", ""});
+  const std::vector<ColumnInfo> protocol = columns_called({"turns", "prefill", "positions"});
   expect_columns(more, protocol, path);
   if (all.columns.empty()) all.columns = more.columns;
   append_rows(all, std::move(more));
-  for (const char* key : kProtocol) {
-    std::vector<std::string> values = distinct(all, key);
+  for (const ColumnInfo& column : protocol) {
+    std::vector<std::string> values = distinct(all, column.key);
     std::erase(values, "stream");  // no choice: some policies take the prompt in no other way
     if (values.size() > 1)
-      usage_error("with " + joined(values) + " in column " + key + ": answers of several protocols", path,
-                  "Draw those of one at a time.");
+      usage_error("with " + joined(values) + " in column " + column.key + ": answers of several protocols",
+                  path, "Draw those of one at a time.");
   }
 }
 
 /// Those of kvsim evaluate that figures ask for.
 const std::vector<ColumnInfo>& columns_of_answers() {
-  static const std::vector<ColumnInfo> kColumns = [] {
-    std::vector<ColumnInfo> out;
-    for (const char* key : {"item", "workload", "policy", "params", "budget", "budget_tokens", "cut", "turn",
-                            "seed", "mode", "skipped", "right", "right_full", "kept", "kl", "held_bytes"})
-      out.push_back({key, "", ""});
-    return out;
-  }();
+  static const std::vector<ColumnInfo> kColumns =
+      columns_called({"item", "workload", "policy", "params", "budget", "budget_tokens", "cut", "turn",
+                      "seed", "mode", "skipped", "right", "right_full", "kept", "kl", "held_bytes"});
   return kColumns;
 }
 

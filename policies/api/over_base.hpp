@@ -1,11 +1,22 @@
 #pragma once
 /// For evictions that stand around another one.
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "policies/api/eviction.hpp"
+#include "policies/api/spec.hpp"
+#include "sim/base/error.hpp"
 
 namespace kvsim::policy {
+
+/// Throws Error(usage) where the base of `policy`, which ranks the prompt when it ends, takes it token by
+/// token.
+inline void refuse_streaming(const std::string& policy, const Part& base) {
+  if (base.make_eviction({.head_dim = 1, .value_dim = 1})->streams_prompt())
+    usage_error(policy + " ranks the prompt when it ends, its base takes it token by token",
+                "base=" + base.text());
+}
 
 /// A Kind, Eviction or a class of it, whose base sees the rows of the prompt as they come.
 template <class Kind>

@@ -5,7 +5,6 @@
 #include "policies/api/over_base.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "sim/base/error.hpp"
 
 namespace kvsim::policy::caote {
 namespace {
@@ -60,10 +59,7 @@ Needs needs_of(const Params& params) {
 }
 
 void check(const Params& params) {
-  const Part& base = params.part("base");
-  if (base.make_eviction({.head_dim = 1, .value_dim = 1})->streams_prompt())
-    usage_error("caote ranks the prompt when it ends, its base takes it token by token",
-                "base=" + base.text());
+  refuse_streaming("caote", params.part("base"));
 }
 
 /// The base's cost on the prompt in every lane, the output, and the distance of each value from it.

@@ -5,7 +5,6 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/rows/projected_norms.hpp"
-#include "sim/base/error.hpp"
 
 namespace kvsim::policy::critical_kv {
 namespace {
@@ -71,11 +70,7 @@ Needs needs_of(const Params& params) {
 }
 
 void check(const Params& params) {
-  const Part& base = params.part("base");
-  const CacheUnit probe{.head_dim = 1, .value_dim = 1};
-  if (base.make_eviction(probe)->streams_prompt())
-    usage_error("critical_kv ranks the prompt when it ends, its base takes it token by token",
-                "base=" + base.text());
+  refuse_streaming("critical_kv", params.part("base"));
 }
 
 /// The base's cost on the prompt; multiplying every query head's values with its part of the output

@@ -417,10 +417,7 @@ void check(const Params& params) {
   if (base.params.has("granularity") && base.params.count("granularity") != 1)
     usage_error("the base of kvcrush ranks tokens", "base=" + base.text(),
                 "Blocks are kvcrush's: kvcrush(base=" + base.spec->name + ",granularity=...)");
-  const CacheUnit probe{.head_dim = 1, .value_dim = 1};
-  if (base.make_eviction(probe)->streams_prompt())
-    usage_error("kvcrush ranks the prompt when it ends, its base takes it token by token",
-                "base=" + base.text());
+  refuse_streaming("kvcrush", base);
 }
 
 /// Fingerprints take one comparison with a threshold per token and head, distances an exclusive-or and a

@@ -11,6 +11,7 @@
 #include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/rows/logits.hpp"
+#include "sim/base/cap_logits.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 
@@ -150,10 +151,8 @@ void show_rows(Eviction& observer, const CacheUnit& unit, const HeldRows& held,
       while (!unit.sees(static_cast<std::size_t>(positions[i]), static_cast<std::size_t>(positions[first])))
         ++first;
       const std::span<double> seen = std::span(logits).subspan(first, i + 1 - first);
-      for (std::size_t j = first; j <= i; ++j) {
-        const double logit = rule.scale * product_of(queries.row(i), keys.row(j));
-        seen[j - first] = rule.cap == 0 ? logit : rule.cap * std::tanh(logit / rule.cap);
-      }
+      for (std::size_t j = first; j <= i; ++j)
+        seen[j - first] = capped(rule.scale * product_of(queries.row(i), keys.row(j)), rule.cap);
       softmax(seen, static_cast<double>(rule.sinks[static_cast<std::size_t>(head)]));
       float* const row = p.data() + (i - (n - rows)) * n;
       std::fill_n(row, n, 0.0F);

@@ -9,6 +9,7 @@
 #include "policies/parts/codes/coding_cost.hpp"
 #include "policies/parts/codes/float_format.hpp"
 #include "policies/parts/codes/grouped_codec.hpp"
+#include "policies/parts/codes/orthogonal_rows.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
@@ -51,16 +52,7 @@ std::vector<float> directions(const Rule& rule, std::size_t dim, std::uint64_t s
   std::vector<double> rows(rule.sketch * dim);
   for (std::size_t i = 0; i < rule.sketch; ++i)
     for (std::size_t c = 0; c < dim; ++c) rows[i * dim + c] = normal(combine({seed, key_of("qjl"), i, c}));
-  for (std::size_t i = 0; rule.orthogonal && i < rule.sketch; ++i) {
-    double* const row = rows.data() + i * dim;
-    for (std::size_t j = i / dim * dim; j < i; ++j) {
-      const double* const other = rows.data() + j * dim;
-      const double share = std::inner_product(row, row + dim, other, 0.0) / static_cast<double>(dim);
-      for (std::size_t c = 0; c < dim; ++c) row[c] -= share * other[c];
-    }
-    const double length = std::sqrt(std::inner_product(row, row + dim, row, 0.0));
-    for (std::size_t c = 0; c < dim; ++c) row[c] *= std::sqrt(static_cast<double>(dim)) / length;
-  }
+  if (rule.orthogonal) make_orthogonal(rows, dim, static_cast<double>(dim));
   return {rows.begin(), rows.end()};
 }
 

@@ -216,9 +216,8 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   const CodeOps values = scalar_code_ops(rule.code);
   CodeOps keys = values;
   if (rule.hadamard) {
-    // A fast transform adds once per number and level, and scales; reading goes back.
     const double transform =
-        1 + std::log2(real(std::max<std::size_t>(2, rule.heads_of(shape.kv_heads) * shape.head_dim)));
+        hadamard_ops(rule.heads_of(shape.kv_heads) * shape.head_dim);  // reading goes back
     keys.make += transform;
     keys.read += transform;
   }

@@ -1,12 +1,13 @@
 // A vector is turned so that its numbers are alike, and each is stored as the nearest of a few levels.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numbers>
-#include <numeric>
 
 #include "policies/parts/codes/coding_cost.hpp"
 #include "policies/parts/codes/float_format.hpp"
 #include "policies/parts/codes/hadamard.hpp"
+#include "policies/parts/codes/orthogonal_rows.hpp"
 #include "policies/parts/codes/row_codec.hpp"
 #include "policies/parts/codes/scalar_code.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
@@ -52,26 +53,18 @@ struct Rule {
   }
 };
 
+using Rows = std::vector<float>;
+
 /// Rows of independent normal numbers, [dim, dim]; orthogonal and of length 1 where they turn.
-std::vector<float> normal_rows(std::size_t dim, std::uint64_t seed, std::string_view use, bool orthogonal) {
+Rows normal_rows(std::size_t dim, std::uint64_t seed, std::string_view use, bool orthogonal) {
   std::vector<double> rows(dim * dim);
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = normal(combine({seed, key_of(use), i}));
-  for (std::size_t i = 0; orthogonal && i < dim; ++i) {
-    double* const row = rows.data() + i * dim;
-    for (std::size_t j = 0; j < i; ++j) {
-      const double* const other = rows.data() + j * dim;
-      const double share = std::inner_product(row, row + dim, other, 0.0);
-      for (std::size_t c = 0; c < dim; ++c) row[c] -= share * other[c];
-    }
-    const double length = std::sqrt(std::inner_product(row, row + dim, row, 0.0));
-    for (std::size_t c = 0; c < dim; ++c) row[c] /= length;
-  }
+  if (orthogonal) make_orthogonal(rows, dim, 1);
   return {rows.begin(), rows.end()};
 }
 
 /// out = rows * x, or its transpose times x.
-void multiply(const std::vector<float>& rows, std::span<const float> x, bool transposed,
-              std::vector<float>& out) {
+void multiply(const Rows& rows, std::span<const float> x, bool transposed, Rows& out) {
   const std::size_t dim = x.size();
   out.assign(dim, 0);
   for (std::size_t i = 0; i < dim; ++i) {
@@ -86,12 +79,14 @@ void multiply(const std::vector<float>& rows, std::span<const float> x, bool tra
 /// One side of the cache.
 class TurboCode {
  public:
-  /// `seed`: of the turn, the same in all layers. Without a dimension it only counts bits.
+  /// `seed`: of the matrices, the same in all layers and shared by all caches of a unit. Without a dimension
+  /// it only counts bits.
   TurboCode(Form form, std::uint64_t bits, const Rule& rule, std::size_t dim = 0, std::uint64_t seed = 0)
       : form_(form), bits_(bits), hadamard_(rule.hadamard), unit_length_(rule.unit_length) {
     if (dim == 0 || form == Form::range) return;
-    if (!hadamard_) turn_ = normal_rows(dim, seed, "turboquant", true);
-    if (form == Form::product) signs_ = normal_rows(dim, seed, "turboquant.signs", false);
+    if (!hadamard_) turn_ = std::make_shared<const Rows>(normal_rows(dim, seed, "turboquant", true));
+    if (form == Form::product)
+      signs_ = std::make_shared<const Rows>(normal_rows(dim, seed, "turboquant.signs", false));
   }
 
   void code(std::span<float> vector, std::size_t /*lane*/) const {
@@ -102,11 +97,11 @@ class TurboCode {
     const float norm = static_cast<float>(std::sqrt(squares));
     if (!(norm > 0)) return;
     for (float& x : vector) x /= norm;
-    std::vector<float> unit(vector.begin(), vector.end());
+    const Rows unit = form_ == Form::product ? Rows(vector.begin(), vector.end()) : Rows();
     turn(vector, false);
     const float root = std::sqrt(static_cast<float>(vector.size()));
     const std::uint64_t bits = form_ == Form::mse ? bits_ : bits_ - 1;
-    std::vector<float> turned(vector.begin(), vector.end());
+    Rows turned(vector.begin(), vector.end());
     double left = 0, length = 0;
     for (std::size_t c = 0; c < vector.size(); ++c) {
       vector[c] = nearest_level(vector[c] * root, bits) / root;
@@ -136,17 +131,17 @@ class TurboCode {
  private:
   void turn(std::span<float> x, bool back) const {
     if (hadamard_) return hadamard(x);
-    std::vector<float> out;
-    multiply(turn_, x, back, out);
+    Rows out;
+    multiply(*turn_, x, back, out);
     std::copy(out.begin(), out.end(), x.begin());
   }
   /// sqrt(pi / 2) / d |r| S' sign(S r), with r what is left of the unit vector.
-  void add_signs(std::vector<float>& unit, float left, std::span<float> coded) const {
+  void add_signs(Rows unit, float left, std::span<float> coded) const {
     for (std::size_t c = 0; c < unit.size(); ++c) unit[c] -= coded[c];
-    std::vector<float> products, sum;
-    multiply(signs_, unit, false, products);
+    Rows products, sum;
+    multiply(*signs_, unit, false, products);
     for (float& product : products) product = product > 0 ? 1.0F : -1.0F;
-    multiply(signs_, products, true, sum);
+    multiply(*signs_, products, true, sum);
     const float factor = std::sqrt(std::numbers::pi_v<float> / 2) / static_cast<float>(unit.size()) * left;
     for (std::size_t c = 0; c < unit.size(); ++c) coded[c] += factor * sum[c];
   }
@@ -154,7 +149,7 @@ class TurboCode {
   Form form_;
   std::uint64_t bits_;
   bool hadamard_, unit_length_;
-  std::vector<float> turn_{}, signs_{};  ///< [dim, dim]
+  std::shared_ptr<const Rows> turn_{}, signs_{};  ///< [dim, dim]
 };
 
 Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
@@ -185,8 +180,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
     if (form == Form::range) return scalar_code_ops({ScalarKind::offset, bits});
     // The norm, a division, a comparison per bit, packing; unpacking, a look-up, the norm, and with signs an
     // addition.
-    return CodeOps{4 + real(bits) + (rule.hadamard ? 1 + std::log2(real(std::max<std::size_t>(2, dim))) : 0),
-                   form == Form::mse ? 3.0 : 4.0};
+    return CodeOps{4 + real(bits) + (rule.hadamard ? hadamard_ops(dim) : 0), form == Form::mse ? 3.0 : 4.0};
   };
   Cost out = coding_cost(shape, ops(rule.keys, rule.bits, shape.head_dim),
                          ops(rule.values, rule.value_bits, shape.value_dim), Coding::appending);

@@ -15,7 +15,7 @@ std::size_t most_fed(const trace::Sequence& sequence, std::span<const std::int32
   std::size_t most = 0;
   for (const LoopMode mode : request.modes)
     for (const Script& script : scripts_of(request, mode, fed_at_first(sequence, tokens)))
-      most = std::max(most, most_tokens(request, mode, script) + drafted_beyond(request));
+      most = std::max(most, most_tokens(request, mode, script) + request.drafted_beyond());
   return most;
 }
 
@@ -144,7 +144,7 @@ std::uint64_t estimate_loop_bytes(const trace::Sequence& sequence, const model::
     ++stored;
     pairs = pairs || stores_pairs(sequence.model(), *representation, 1);
   }
-  const bool drafts = request.modes.front() == LoopMode::draft;
+  const bool drafts = request.drafts();
   // Each cell that drafts has a full cache of its own, whose queries are kept, and logits of every draft.
   const std::uint64_t streams = drafts ? 2 * dense : (dense > 0 ? dense + 1 : 0) + (own > 0 ? own + 1 : 0);
   const std::uint64_t logits = config.vocab_size * (drafts ? 3 * (request.gamma + 1) : 1);

@@ -82,6 +82,10 @@ struct LoopRequest {
   const policy::Tables* tables = nullptr;
   /// trace::TokenFlag bits of a token that the sequence does not have; null: none is known.
   std::function<std::uint32_t(std::int32_t id)> token_flags;
+
+  bool drafts() const { return modes.front() == LoopMode::draft; }
+  /// Tokens behind the answer that drafts may reach.
+  std::uint64_t drafted_beyond() const { return drafts() ? gamma : 0; }
 };
 
 /// What a token's queries read in all lanes together, where a selection chooses.

@@ -41,7 +41,7 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
     plan.prefill = Prefill::chunked;
     plan.refused = chunk_refusal(eviction, sequence, most_tokens(sequence, request));
   }
-  if (request.modes.front() == LoopMode::draft) {
+  if (request.drafts()) {
     if (plan.prefill != Prefill::dense)
       plan.refused = composition.name +
                      ": a draft begins with what the full cache has made of the prompt, and this cache "

@@ -109,7 +109,7 @@ class LoopRun {
     std::vector<std::vector<float>> logits{};  ///< that the tokens were drawn from
     std::uint64_t draws = 0;
   };
-  bool drafts() const { return asked_.modes.front() == LoopMode::draft; }
+  bool drafts() const { return asked_.drafts(); }
   /// The next of a draft's random numbers.
   double draw(Draft& draft) const;
   /// The caches of cells that draft hold what has been verified, with the full cache's rows, and nothing of

@@ -43,10 +43,6 @@ std::size_t most_answer_tokens(const LoopRequest& request, LoopMode mode, std::s
                                            : static_cast<std::size_t>(request.max_new_tokens);
 }
 
-std::size_t drafted_beyond(const LoopRequest& request) {
-  return request.modes.front() == LoopMode::draft ? static_cast<std::size_t>(request.gamma) : 0;
-}
-
 std::size_t most_tokens(const LoopRequest& request, LoopMode mode, const Script& script) {
   std::size_t tokens = 0;
   for (const Feed& feed : script) tokens += feed.fed.size() + most_answer_tokens(request, mode, feed.turn);

@@ -29,9 +29,6 @@ bool feeds_answer(const LoopRequest& request, LoopMode mode, std::size_t turn);
 /// Most tokens of an answer.
 std::size_t most_answer_tokens(const LoopRequest& request, LoopMode mode, std::size_t turn);
 
-/// Tokens behind the answer that drafts may reach.
-std::size_t drafted_beyond(const LoopRequest& request);
-
 /// Tokens that a stream of a script is fed at most, its answers included.
 std::size_t most_tokens(const LoopRequest& request, LoopMode mode, const Script& script);
 

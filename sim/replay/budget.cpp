@@ -25,6 +25,13 @@ std::string named(std::string_view text) {
   return "budget '" + std::string(text) + "'";
 }
 
+/// Of `n` tokens, those that a lane of every layer holds, added up.
+std::uint64_t held_in_layers(const trace::Model& model, std::size_t n) {
+  std::uint64_t held = 0;
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) held += held_tokens(model, layer, n);
+  return held;
+}
+
 /// How many tokens per lane take at most `bits` in all layers, up to the length of the sequence.
 std::size_t fitting_tokens(const policy::Composition& composition, const trace::Sequence& sequence,
                            double bits) {
@@ -53,10 +60,7 @@ std::size_t fitting_in_windows(const trace::Sequence& sequence, double bytes) {
   const trace::Model& model = sequence.model();
   const double of_token = static_cast<double>(model.n_kv_heads) * static_cast<double>(token_bytes(sequence));
   const auto fits = [&](std::size_t tokens) {
-    double held = 0;
-    for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
-      held += static_cast<double>(held_tokens(model, layer, tokens));
-    return held * of_token <= bytes;
+    return static_cast<double>(held_in_layers(model, tokens)) * of_token <= bytes;
   };
   std::size_t tokens = 0;
   while (tokens < sequence.length() && fits(tokens + 1)) ++tokens;
@@ -160,10 +164,7 @@ std::vector<std::size_t> layer_budgets(const Budget& budget, const trace::Sequen
 
 std::uint64_t prompt_bytes(const trace::Sequence& sequence) {
   const trace::Model& model = sequence.model();
-  std::uint64_t tokens = 0;  // of a lane of every layer
-  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
-    tokens += held_tokens(model, layer, sequence.prompt_length());
-  return tokens * model.n_kv_heads * token_bytes(sequence);
+  return held_in_layers(model, sequence.prompt_length()) * model.n_kv_heads * token_bytes(sequence);
 }
 
 std::size_t token_bytes(const trace::Sequence& sequence) {

@@ -95,9 +95,10 @@ void choose(ChooseOptions& options) {
   const double loss = parse_share(options.loss, "--loss");
   request.items = capture::parse_workload(read_file(options.workload, capture::kMaxWorkloadBytes),
                                           options.workload, capture::parse_line_fields(options.fields));
-  analysis::Evaluation model(checkpoint_at(request.model));
+  const std::string folder = checkpoint_at(request.model);
+  analysis::Evaluation model(folder);
   std::vector<std::string> notes;
-  capture::apply_chat(request.items, checkpoint_at(request.model), options.chat, notes);
+  capture::apply_chat(request.items, folder, options.chat, notes);
   request.evaluation.max_new_tokens =
       options.max_new_tokens.value_or(analysis::tokens_to_generate(request.items, model.tokenizer()));
   if (!options.quiet)

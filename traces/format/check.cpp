@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/base/cap_logits.hpp"
 #include "sim/base/error.hpp"
 #include "traces/format/digest.hpp"
 #include "traces/format/file_trace.hpp"
@@ -81,10 +82,7 @@ class Recomputation {
   }
 
  private:
-  double logit(float score) const {
-    const double scaled = scale_ * static_cast<double>(score);
-    return softcap_ > 0 ? softcap_ * std::tanh(scaled / softcap_) : scaled;
-  }
+  double logit(float score) const { return capped(scale_ * static_cast<double>(score), softcap_); }
 
   std::uint64_t n_, dim_, window_ = 0;
   double scale_ = 1, softcap_ = 0, sink_ = 0;

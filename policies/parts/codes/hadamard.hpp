@@ -21,4 +21,9 @@ inline void hadamard(std::span<float> x) {
   for (float& number : x) number *= factor;
 }
 
+/// Operations of it for one number: an addition per level, and scaling.
+inline double hadamard_ops(std::size_t n) {
+  return 1 + std::log2(static_cast<double>(n < 2 ? 2 : n));
+}
+
 }  // namespace kvsim::policy

@@ -59,7 +59,7 @@ struct LlamaType {
   /// transform adds once per number and level, and scales; queries and outputs are turned, not what is read.
   CodeOps ops() const {
     CodeOps out = type == Type::f16 ? CodeOps{1, 1} : type == Type::q8_0 ? CodeOps{3, 2} : CodeOps{6, 4};
-    if (rotated > 0) out.make += 1 + std::log2(static_cast<double>(rotated));
+    if (rotated > 0) out.make += hadamard_ops(rotated);
     return out;
   }
 

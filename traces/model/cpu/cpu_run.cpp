@@ -182,25 +182,15 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
     out.resize(n * transform.heads * transform.dim);
     split_heads(workers, transform, rows, n, out.data());
   };
-  const HeadTransform of_keys{
-      config.n_kv_heads,  config.head_dim,      w.k_norm,          eps, &rope, options.elem,
-      config.interleaved, config.centred_norms, config.latent.rank};
-  HeadTransform of_queries = of_keys;
-  of_queries.heads = config.n_heads;
-  of_queries.norm = w.q_norm;
+  const LayerHeads heads(config, w, rope, options.elem);
   if (w.latent) {
-    std::vector<float> keys_of_tokens;
-    latent_rows(workers, config, *w.latent, false, normed.data(), n, projected, keys_of_tokens);
-    split(of_queries, projected.data(), q);
-    split(of_keys, keys_of_tokens.data(), k);
-    v.resize(n * config.value_dim());
-    MatrixView{k.data(), n, config.value_dim(), config.head_dim}.copy(v.data());
+    latent_heads(workers, config, *w.latent, false, heads, normed.data(), n, projected, q, k, v);
   } else {
     projected.resize(n * (w.q.out + w.k.out + w.v.out));
     float *q_rows = projected.data(), *k_rows = q_rows + n * w.q.out, *v_rows = k_rows + n * w.k.out;
     apply_linear(workers, {{&w.q, q_rows}, {&w.k, k_rows}, {&w.v, v_rows}}, normed.data(), n);
-    split(of_queries, q_rows, q);
-    split(of_keys, k_rows, k);
+    split(heads.queries, q_rows, q);
+    split(heads.keys, k_rows, k);
     split({config.n_kv_heads, config.head_dim, {}, eps, nullptr, options.elem}, v_rows, v);
     store(v, values, layer);
   }

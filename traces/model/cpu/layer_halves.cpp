@@ -175,8 +175,9 @@ void multiply_part(Workers& workers, bool alike, const Linear& linear, const flo
   multiply(workers, alike, {{&linear, to}}, part.data(), n);
 }
 
-}  // namespace
-
+/// Queries [n, heads * head_dim] and keys [n, head_dim] of latent attention before they rotate, of x [n,
+/// hidden]: keys are the latent and the part that rotates, queries what each head multiplies that by.
+/// `alike`: products are apply_linear_alike's.
 void latent_rows(Workers& workers, const ModelConfig& config, const LatentWeights& weights, bool alike,
                  const float* x, std::uint64_t n, std::vector<float>& queries, std::vector<float>& keys) {
   const Latent& latent = config.latent;
@@ -206,6 +207,36 @@ void latent_rows(Workers& workers, const ModelConfig& config, const LatentWeight
       std::copy_n(all.data() + token * width + head * of_head + latent.plain, latent.rotated, to);
     }
   }
+}
+
+}  // namespace
+
+LayerHeads::LayerHeads(const ModelConfig& config, const LayerWeights& layer, const RopeTable& rope, Elem elem)
+    : keys{config.n_kv_heads,
+           config.head_dim,
+           layer.k_norm,
+           static_cast<float>(config.norm_eps),
+           &rope,
+           elem,
+           config.interleaved,
+           config.centred_norms,
+           config.latent.rank} {
+  queries = keys;
+  queries.heads = config.n_heads;
+  queries.norm = layer.q_norm;
+}
+
+void latent_heads(Workers& workers, const ModelConfig& config, const LatentWeights& weights, bool alike,
+                  const LayerHeads& heads, const float* x, std::uint64_t n, std::vector<float>& scratch,
+                  std::vector<float>& q, std::vector<float>& k, std::vector<float>& v) {
+  std::vector<float> keys;
+  latent_rows(workers, config, weights, alike, x, n, scratch, keys);
+  q.resize(scratch.size());
+  split_heads(workers, heads.queries, scratch.data(), n, q.data());
+  k.resize(keys.size());
+  split_heads(workers, heads.keys, keys.data(), n, k.data());
+  v.resize(n * config.value_dim());
+  MatrixView{k.data(), n, config.value_dim(), config.head_dim}.copy(v.data());
 }
 
 void latent_outputs(Workers& workers, const ModelConfig& config, const LatentWeights& weights, bool alike,

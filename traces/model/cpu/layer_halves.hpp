@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/workers.hpp"
+#include "traces/model/cpu/kernels.hpp"
 #include "traces/model/weights.hpp"
 
 namespace kvsim::model::cpu {
@@ -22,11 +23,16 @@ void enter_half(Workers& workers, const ModelConfig& config, std::span<const flo
 void leave_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 std::vector<float>& x, std::uint64_t n, std::vector<float>& hidden);
 
-/// Queries [n, heads * head_dim] and keys [n, head_dim] of latent attention before they rotate, of x [n,
-/// hidden]: keys are the latent and the part that rotates, queries what each head multiplies that by.
-/// `alike`: products are apply_linear_alike's.
-void latent_rows(Workers& workers, const ModelConfig& config, const LatentWeights& weights, bool alike,
-                 const float* x, std::uint64_t n, std::vector<float>& queries, std::vector<float>& keys);
+/// How heads of a layer become queries and keys.
+struct LayerHeads {
+  LayerHeads(const ModelConfig& config, const LayerWeights& layer, const RopeTable& rope, Elem elem);
+  HeadTransform queries, keys;
+};
+/// The queries q [heads, n, head_dim], keys k [n, head_dim] and values v [n, value_dim] of latent attention,
+/// of x [n, hidden]: values are the first components of keys. `scratch` keeps its memory between calls.
+void latent_heads(Workers& workers, const ModelConfig& config, const LatentWeights& weights, bool alike,
+                  const LayerHeads& heads, const float* x, std::uint64_t n, std::vector<float>& scratch,
+                  std::vector<float>& q, std::vector<float>& k, std::vector<float>& v);
 /// out [n, heads * latent.value] = the values of what each head has attended: [n, heads, stride], of which
 /// the first latent.rank count.
 void latent_outputs(Workers& workers, const ModelConfig& config, const LatentWeights& weights, bool alike,

@@ -52,31 +52,18 @@ void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const L
     const RopeTable& rope = config_.rotates_apart(layer) ? other : most;
     enter_half(workers_, config_, w.attention_norm, hidden_, n_, normed_);
     if (config_.parallel) entered_ = normed_;
-    const auto split = [&](const HeadTransform& transform, const float* rows_of, std::vector<float>& out) {
-      out.resize(n_ * transform.heads * transform.dim);
-      split_heads(workers_, transform, rows_of, n_, out.data());
-    };
     const auto project = [&](const Linear& linear, const HeadTransform& transform, std::vector<float>& out) {
       projected_.resize(n_ * linear.out);
       apply_linear_alike(workers_, linear, normed_.data(), n_, projected_.data());
-      split(transform, projected_.data(), out);
+      out.resize(projected_.size());
+      split_heads(workers_, transform, projected_.data(), n_, out.data());
     };
-    const HeadTransform of_keys{
-        config_.n_kv_heads,  config_.head_dim,      w.k_norm,           eps, &rope, elem_,
-        config_.interleaved, config_.centred_norms, config_.latent.rank};
-    HeadTransform of_queries = of_keys;
-    of_queries.heads = config_.n_heads;
-    of_queries.norm = w.q_norm;
+    const LayerHeads heads(config_, w, rope, elem_);
     if (w.latent) {
-      std::vector<float> keys;
-      latent_rows(workers_, config_, *w.latent, true, normed_.data(), n_, projected_, keys);
-      split(of_queries, projected_.data(), q_);
-      split(of_keys, keys.data(), k_);
-      v_.resize(n_ * config_.value_dim());
-      MatrixView{k_.data(), n_, config_.value_dim(), config_.head_dim}.copy(v_.data());
+      latent_heads(workers_, config_, *w.latent, true, heads, normed_.data(), n_, projected_, q_, k_, v_);
     } else {
-      project(w.q, of_queries, q_);
-      project(w.k, of_keys, k_);
+      project(w.q, heads.queries, q_);
+      project(w.k, heads.keys, k_);
       project(w.v, {config_.n_kv_heads, config_.head_dim, {}, eps, nullptr, elem_}, v_);
     }
     attended_.resize(n_ * config_.n_heads * config_.value_dim());

@@ -3,8 +3,9 @@ policies decide what they hold while they run, and `evaluate` what they answer t
 
 All need torch and transformers; `Cache`, `Prompt` and `evaluate` also the compiled half of kvsim.
 """
-import importlib
 from typing import TYPE_CHECKING
+
+from .._homes import attributes_at
 
 if TYPE_CHECKING:
     from ..writing.token_selection import SelectionError
@@ -13,11 +14,5 @@ if TYPE_CHECKING:
     from .evaluation import evaluate
     from .session import trace
 
-_HOMES = {"trace": ".session", "Cache": ".cache", "Prompt": ".cache", "evaluate": ".evaluation",
-          "TraceError": "..writing.trace_error", "SelectionError": "..writing.token_selection"}
-
-
-def __getattr__(name):
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name], __name__), name)
+__getattr__ = attributes_at(__name__, {"trace": ".session", "Cache": ".cache", "Prompt": ".cache", "evaluate": ".evaluation",
+                                       "TraceError": "..writing.trace_error", "SelectionError": "..writing.token_selection"})
