@@ -170,7 +170,9 @@ Columns<CostRow> of_drafts() {
       {"verify_seconds", "s", "the pass that verifies them", of_draft(&Drafting::verify)},
       {"tokens_per_round", "tokens", "that come of it, mean", of_draft(&Drafting::tokens)},
       {"drafted_tpot_seconds", "s", "per token, drafts and verification", of_draft(&Drafting::per_token)},
-      {"draft_speedup", "", "over the full cache alone", of_draft(&Drafting::speedup)}};
+      {"draft_speedup", "", "over the full cache alone", of_draft(&Drafting::speedup)},
+      {"drafted_bytes", "bytes", "of one device after the last token, this cache and the full one",
+       [](const CostRow& row) { return row.drafting ? Value(row.drafted_bytes) : Value(); }}};
 }
 
 const Columns<CostRow>& columns() {

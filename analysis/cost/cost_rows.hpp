@@ -24,6 +24,7 @@ struct CostRow {
   std::optional<cost::Estimate> estimate{};      ///< nothing: the point cannot be
   std::optional<std::uint64_t> largest_batch{};  ///< within the machine's memory; nothing: not asked
   std::optional<cost::Drafting> drafting{};      ///< for the full cache; nothing: not asked
+  std::uint64_t drafted_bytes = 0;               ///< after the last token, the full cache included
   std::string skipped{};                         ///< why there is no estimate. Not a key
 };
 

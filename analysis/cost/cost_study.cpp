@@ -155,9 +155,13 @@ std::vector<CostRow> cost_rows(const CostStudy& study) {
     if (!row.skipped.empty()) continue;
     row.estimate = results[i].estimate;
     row.largest_batch = results[i].largest_batch;
-    if (study.acceptance)
-      row.drafting = cost::fastest_drafting(study.model, study.machine, asked[i].serving,
-                                            row.estimate->time.per_token, *study.acceptance);
+    if (!study.acceptance) continue;
+    const cost::Serving& serving = asked[i].serving;
+    row.drafting = cost::fastest_drafting(study.model, study.machine, serving, row.estimate->time.per_token,
+                                          *study.acceptance);
+    const cost::SequenceBytes full =
+        cost::sequence_bytes(study.model, serving, {.kept = serving.prompt, .appended = serving.generate});
+    row.drafted_bytes = row.estimate->at_end.total() + serving.batch * full.all();
   }
   refuse_only_skipped(rows);
   return rows;

@@ -223,12 +223,14 @@ void add_draft_columns(TextTable& table) {
   table.add_column("best gamma", Align::right);
   table.add_column("drafted TPOT ms", Align::point);
   table.add_column("speed-up", Align::point);
+  table.add_column("both caches GiB", Align::point);
 }
 void add_draft_fields(std::vector<std::string>& fields, const CostRow& row) {
   const std::optional<cost::Drafting>& of = row.drafting;
   fields.push_back(of ? std::to_string(of->gamma) : "-");
   fields.push_back(of ? people_text(1e3 * of->per_token) : "-");
   fields.push_back(of ? people_text(of->speedup) : "-");
+  fields.push_back(of ? people_text(gib(row.drafted_bytes)) : "-");
 }
 
 void print_drafts(std::ostream& out, const std::vector<CostRow>& rows) {

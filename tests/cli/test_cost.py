@@ -765,6 +765,9 @@ class Refusals(CostTest):
             self.assertAlmostEqual(float(row["tokens_per_round"]), sum(a**i for i in range(gamma + 1)))
             self.assertAlmostEqual(float(row["drafted_tpot_seconds"]) * float(row["tokens_per_round"]),
                                    gamma * float(row["tpot_seconds"]) + float(row["verify_seconds"]))
+            # 32 layers' keys and values of one KV head of 128 in 16 bits on each of 8 devices; the last token is not stored.
+            full = int(row["batch"]) * (int(row["prompt"]) + int(row["generate"])) * 32 * 2 * 128 * 2
+            self.assertEqual(int(row["drafted_bytes"]) - int(row["end_bytes"]), full)
         never = list(csv.DictReader(io.StringIO(self.ok(*ask, "--acceptance", 0, "--format", "csv"))))
         self.assertEqual({(row["gamma"], row["draft_speedup"]) for row in never}, {("0", "1")})
         unasked = list(csv.DictReader(io.StringIO(self.ok(*ask, "--format", "csv"))))

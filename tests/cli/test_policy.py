@@ -48,6 +48,13 @@ class Policy(CommandTest):
             self.assertIn(f"\n{row},", reproduced)
         self.assertTrue((SOURCE / re.search(r"\S+induction_heads\.py", page)[0]).exists())
 
+    def test_show_explains_a_composition_by_its_parts(self):
+        page = " ".join(self.ok("policy", "show", "snapkv(window=16)+adakv(alpha=0.3)+kivi").split())
+        for words in ("snapkv(window=16,pool=", "adakv(alpha=0.3", "kivi(bits=2", "snapkv (eviction): ", "adakv (allocation): ",
+                      "kivi (representation): ", "--policy 'snapkv(window=16)+adakv(alpha=0.3)+kivi'"):
+            self.assertIn(words, page)
+        self.assertIn("Did you mean window", self.fails(2, "policy", "show", "snapkv(windw=16)"))
+
     def test_show_says_what_a_policy_costs(self):
         h2o = " ".join(self.ok("policy", "show", "h2o").split("\nCosts\n")[1].split())
         self.assertIn("Keeps 8 B per slot and KV head; keys and values take 512", h2o)

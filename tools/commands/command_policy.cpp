@@ -20,7 +20,7 @@ void add_list(Command policy) {
 void add_show(Command policy) {
   Command show = policy.add_subcommand("show", "Rule, paper, parameters and needs of one policy");
   const auto name = std::make_shared<std::string>();
-  show.add_required("POLICY", *name, "", "Policy, allocation or preset");
+  show.add_required("POLICY", *name, "", "Policy, allocation, preset or composition");
   show.callback([name] { write_policy_report(front_end().results(), front_end().policies(), *name); });
 }
 

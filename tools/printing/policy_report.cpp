@@ -161,7 +161,8 @@ void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& reg
     const std::vector<std::string> needed = needs(spec);
     write_section(out, "Needs", needed.empty() ? "positions only" : joined(needed, ", "));
   }
-  if (spec.kind() == Kind::eviction) write_section(out, "With its defaults", default_behaviour(spec, registry));
+  if (spec.kind() == Kind::eviction)
+    write_section(out, "With its defaults", default_behaviour(spec, registry));
   write_costs(out, spec, registry);
   std::vector<std::string> examples;
   if (complete(spec)) examples.push_back(sample_composition(spec, ""));
@@ -170,16 +171,30 @@ void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& reg
   write_variants(out, spec, registry);
 }
 
+std::vector<const PolicySpec*> parts_of(const policy::Composition& composition) {
+  std::vector<const PolicySpec*> out{composition.eviction.spec, composition.allocation.spec};
+  if (composition.representation) out.push_back(composition.representation->spec);
+  if (composition.selection) out.push_back(composition.selection->spec);
+  return out;
+}
+
 /// Those of all parts.
 std::vector<policy::Departure> departures_of(const policy::Composition& composition) {
-  std::vector<policy::Departure> out = composition.eviction.spec->departures;
-  const auto add = [&](const policy::Part& part) {
-    out.insert(out.end(), part.spec->departures.begin(), part.spec->departures.end());
-  };
-  add(composition.allocation);
-  if (composition.representation) add(*composition.representation);
-  if (composition.selection) add(*composition.selection);
+  std::vector<policy::Departure> out;
+  for (const PolicySpec* part : parts_of(composition))
+    out.insert(out.end(), part->departures.begin(), part->departures.end());
   return out;
+}
+
+void write_composition(std::ostream& out, std::string_view typed, const Registry& registry) {
+  const policy::Composition composition = parse_composition(typed, registry);
+  out << composition.name << " (composition)\n";
+  write_section(out, "In full", composition.params);
+  out << "\nParts\n";
+  for (const PolicySpec* part : parts_of(composition))
+    out << wrapped_text(part->name + " (" + kind_name(*part) + "): " + part->summary, kWidth, 2);
+  write_departures(out, departures_of(composition));
+  write_examples(out, {std::string(typed)});
 }
 
 void write_preset(std::ostream& out, const PresetSpec& preset, const Registry& registry) {
@@ -244,8 +259,8 @@ void write_md(std::ostream& out, const Registry& registry) {
   for (const PolicySpec& spec : registry.policies())
     out << "| " << code(spec.name) << " | " << kind_name(spec) << " | " << spec.summary << " | "
         << code(default_arguments(spec)) << " | "
-        << (spec.kind() == Kind::eviction ? holding(spec, registry) : "") << " | " << joined(needs(spec), ", ")
-        << " | " << spec.paper << " |\n";
+        << (spec.kind() == Kind::eviction ? holding(spec, registry) : "") << " | "
+        << joined(needs(spec), ", ") << " | " << spec.paper << " |\n";
   for (const PresetSpec& preset : registry.presets())
     out << "| " << code(preset.name) << " | preset | " << preset.summary << " | " << code(preset.expansion)
         << " |  |  | " << preset.paper << " |\n";
@@ -331,6 +346,7 @@ void write_policy_list(std::ostream& out, const Registry& registry, std::string_
 }
 
 void write_policy_report(std::ostream& out, const Registry& registry, std::string_view typed) {
+  if (typed.find_first_of("(+") != std::string_view::npos) return write_composition(out, typed, registry);
   std::vector<std::string> known = registry.names(Kind::eviction);
   const auto add = [&](const std::vector<std::string>& more) {
     known.insert(known.end(), more.begin(), more.end());

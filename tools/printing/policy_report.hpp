@@ -11,8 +11,8 @@ namespace kvsim::tools {
 /// Writes the list in `format`: table, json or md. Throws Error(usage) for any other format.
 void write_policy_list(std::ostream& out, const policy::Registry& registry, std::string_view format);
 
-/// Describes everything called `name`: an eviction or a preset may share its name with an allocation. Throws
-/// Error(usage) naming the most similar names.
+/// Describes everything called `name`: an eviction or a preset may share its name with an allocation; or a
+/// composition, by its parts. Throws Error(usage) naming the most similar names.
 void write_policy_report(std::ostream& out, const policy::Registry& registry, std::string_view name);
 
 }  // namespace kvsim::tools
