@@ -80,13 +80,14 @@ void write_table(std::ostream& out, const Document& document) {
     // A single row has nothing to compare: all of it is shown as a row, but for the trace.
     const bool above = !records.rows.empty() && constant(records, i) &&
                        (records.rows.size() > 1 || records.columns[i].key == "trace");
-    if (above) {
-      out << spaced(records.columns[i].key) << ' '
-          << console_text(records.rows.front()[i], records.columns[i]) << '\n';
-      told = true;
-    } else {
+    if (!above) {
       shown.push_back(i);
+      continue;
     }
+    const std::string value = console_text(records.rows.front()[i], records.columns[i]);
+    if (value.empty()) continue;
+    out << spaced(records.columns[i].key) << ' ' << value << '\n';
+    told = true;
   }
   if (told && !shown.empty()) out << '\n';
   TextTable table;

@@ -36,10 +36,11 @@ std::string idle_scores(const policy::Composition& composition, std::span<const 
   if (lanes.empty() || !eviction.scored() || !lanes.front().kept_ends) return {};
   const std::size_t first = *lanes.front().kept_ends;
   if (std::ranges::any_of(lanes, [&](const IdleLane& lane) { return lane.kept_ends != first; })) return {};
-  return eviction.name + " kept the first " + std::to_string(first) +
-         " tokens of the prompt and its last ones in every lane, as streaming_llm does: what it keeps "
-         "whatever "
-         "the score fills the budget";
+  const std::string kept =
+      first == 0 ? "only the last tokens of the prompt in every lane, as window does"
+                 : "the first " + std::to_string(first) +
+                       " tokens of the prompt and its last ones in every lane, as streaming_llm does";
+  return eviction.name + " kept " + kept + ": what it keeps whatever the score fills the budget";
 }
 
 }  // namespace kvsim::sim

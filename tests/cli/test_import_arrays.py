@@ -210,7 +210,7 @@ class ImportArrays(CommandTest):
             self.assertEqual(refused, need_queries | ({"fastgen"} if name == "imported.h5" else set()))
         said = self.kvsim("replay", "imported.h5", *asked, "--format", "csv", "-o", "some.csv").stderr
         for policy in need_queries - {"d2o", "razor_attention", "instinfer", "retrieval_attention", "shadowkv", "rocketkv"}:
-            self.assertRegex(said, rf"skipped {re.escape(policy)} at .*needs the queries of [^\n]*\n +Capture with --queries all")
+            self.assertRegex(said, rf"skipped: [^\n]*{re.escape(policy)}[^\n]* at .*needs the queries of [^\n]*\n +Capture with --queries all")
         spoilt = {**arrays, "layers.2.attention": arrays["layers.2.attention"] * np.float32(0.5)}
         self.refused(3, "no distribution over the", self.npz("rows.npz", spoilt), *self.told)
         short = {key: values[..., :-1] if "attention" in key else values for key, values in arrays.items()}

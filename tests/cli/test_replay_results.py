@@ -221,6 +221,13 @@ class Results(CommandTest):
         self.assertRegex(done.stderr, "note: .*snapkv at 16: .*32")
         self.assertIn("skipped: snapkv at 16", self.ok("replay", "t.h5", "--policy", "snapkv(window=32)", "--budget", "16,48"))
 
+    def test_one_reason_is_said_once(self):
+        asked = ["replay", "t.h5", "--policy", "h2o,tova", "--budget", "0.1%,48", "--quiet"]
+        done = self.kvsim(*asked)
+        self.assertIn("skipped: h2o, tova at 0.1%: ", done.stdout)
+        self.assertNotIn("skipped", done.stderr)
+        self.assertEqual(self.kvsim(*asked, "--format", "csv").stderr.count("skipped: h2o, tova at 0.1%: "), 1)
+
     def test_a_trace_that_serves_no_cell_does_not_spoil_the_others(self):
         self.make_trace("few.h5", 40, 3)
         rows = self.rows("few.h5", "t.h5", "--policy", "snapkv(window=16)", "--budget", "20%")  # 8 tokens, 19 tokens

@@ -10,8 +10,8 @@
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/replay_document.hpp"
 #include "analysis/results/rows.hpp"
+#include "analysis/results/skipped_cells.hpp"
 #include "sim/base/byte_text.hpp"
-#include "sim/base/joined.hpp"
 #include "sim/replay/decisions.hpp"
 #include "sim/replay/idle_parts.hpp"
 #include "sim/replay/replay.hpp"
@@ -100,16 +100,14 @@ void announce(const std::vector<ChosenSequence>& studies, const sim::Request& re
                        std::to_string(inputs.budgets.size()) + ")\nrun     " +
                        std::to_string(request.threads) + " threads, about " + bytes_text(memory) + ", seed " +
                        std::to_string(request.seed) + '\n');
-  const bool says_it_itself = format == analysis::Format::table || format == analysis::Format::md;
-  if (!says_it_itself) front_end().announce(analysis::kOpenLoopNote + std::string(1, '\n'));
+  if (format != analysis::Format::table && format != analysis::Format::md)
+    front_end().announce(analysis::kOpenLoopNote + std::string(1, '\n'));
 }
 
-void tell_what_surprises(const std::vector<analysis::Row>& rows, const analysis::Records& records) {
-  std::vector<std::string> told;
-  for (const analysis::Row& row : rows)
-    if (!row.skipped.empty())
-      add_once(told, row.trace + ": skipped " + row.policy + " at " + row.budget + ": " + row.skipped);
-  for (const std::string& text : told) note(text);
+void tell_what_surprises(const std::vector<analysis::Row>& rows, const analysis::Records& records,
+                         analysis::Format format) {
+  if (format != analysis::Format::table)  // which says it itself
+    for (const std::string& cells : analysis::skipped_cells(rows)) note("skipped: " + cells);
   for (const analysis::Row& row : rows) {
     if (row.scope != analysis::Scope::all || row.own_budget || row["allotted_tokens"].value_or(0) == 0 ||
         row["allotted_tokens"] == row.budget_tokens)
@@ -232,7 +230,7 @@ void run_replay(const ReplayOptions& options) {
     usage_error("no cell can be evaluated; the first reason:\n  " + rows.front().skipped);
   const analysis::Document document = analysis::replay_document(rows, inputs);
   output.commit(document);
-  tell_what_surprises(rows, document.records);
+  tell_what_surprises(rows, document.records, format);
 }
 
 }  // namespace

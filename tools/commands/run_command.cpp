@@ -61,8 +61,9 @@ constexpr const char* kRunCommandExamples = R"(Examples:
   kvsim study study.json -o results
   kvsim help cost estimate
 
-Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written, 4 interrupted,
-5 compared results differ, 6 the machine is short of memory, threads, processes or open files
+Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written,
+4 interrupted, 5 compared results differ, 6 the machine is short of memory,
+threads, processes or open files
 )";
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "analysis/results/rows.hpp"
+#include "analysis/results/skipped_cells.hpp"
 #include "analysis/results/text_table.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
@@ -28,7 +29,7 @@ struct ShownTable {
   const std::map<std::string, std::string>& labels;  ///< policy_labels()
   bool marked = false;                               ///< some policy loses least
   bool by_evidence = false;                          ///< it is lost evidence that decides that
-  bool several_traces = false, several_cuts = false;
+  bool several_cuts = false;
   bool bounded = false, priced = false, by_step = false;
 };
 
@@ -56,7 +57,7 @@ class Notes {
     if (table_.several_cuts)
       for (const Row& row : table_.rows) add("cut " + cut_text(row));
     add_never_evicted();
-    add_skipped();
+    for (const std::string& cells : skipped_cells(table_.rows)) add("skipped: " + cells);
     for (const Row& row : table_.rows)
       if (row.oracle) add(label(row) + " knows the future: a bound at its own split, not a policy");
     add_appending();
@@ -76,14 +77,6 @@ class Notes {
   const std::string& label(const Row& row) const { return table_.labels.at(row.params); }
 
   void add(const std::string& text) { add_once(notes_, text); }
-
-  void add_skipped() {
-    for (const Row& row : table_.rows)
-      if (!row.skipped.empty())
-        add("skipped: " + (table_.several_traces ? row.trace + ", " : "") +
-            (table_.several_cuts ? "cut " + row.cut + ", " : "") + label(row) + " at " + row.budget + ": " +
-            row.skipped);
-  }
 
   /// What a policy that held everything lost is no result of its rule.
   void add_never_evicted() {
@@ -177,7 +170,6 @@ class ReplayTable {
                                    .labels = labels_,
                                    .marked = std::find(won_.begin(), won_.end(), true) != won_.end(),
                                    .by_evidence = losses_ == nullptr && somewhere("evidence_loss"),
-                                   .several_traces = several_traces_,
                                    .several_cuts = several_cuts_,
                                    .bounded = bounded_,
                                    .priced = priced_,
