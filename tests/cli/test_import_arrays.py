@@ -120,6 +120,12 @@ class ImportArrays(CommandTest):
             row.pop("trace")
         self.assertEqual(*results)
 
+    def test_what_trace_export_wrote_gives_the_same_run(self):
+        for trace, end in ("run.h5", "npz"), ("bf16.h5", "safetensors"):
+            self.ok("trace", "export", trace, "-o", f"export.{end}", "--overwrite", "--quiet")
+            self.makes(f"export.{end}", "--layout", "half_split", "--prompt-tokens", self.prompt_tokens, "--overwrite", "-o", "again.h5")
+            self.same_run(trace, "again.h5")
+
     def test_values_that_begin_with_a_minus_sign(self):
         self.makes(self.npz("w.npz"), *self.told, "--window", "-1,20,-1,8", "-o", "w.h5")
         with h5py.File(self.folder / "w.h5") as file:

@@ -4,6 +4,8 @@ import hashlib
 import json
 import re
 import shutil
+import subprocess
+import zipfile
 
 import h5py
 import numpy as np
@@ -114,6 +116,119 @@ class Check(CommandTest):
         page = self.verdict(3, "cut.h5")
         self.assertIn("cut.h5: cannot be opened: truncated file", page)
         self.assertIn("damaged or was cut off", page)
+
+
+class Export(CommandTest):
+    def arrays(self, path):
+        """The arrays of a .safetensors file, by its specification."""
+        data = path.read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + length])
+        metadata, types = header.pop("__metadata__"), {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4", "I64": "<i8", "U8": "u1"}
+        found, end = {}, 0
+        for name, entry in header.items():
+            begin, stop = entry["data_offsets"]
+            self.assertEqual(begin, end, name)
+            end = stop
+            found[name] = np.frombuffer(data[8 + length + begin:8 + length + stop], types[entry["dtype"]]).reshape(entry["shape"])
+        self.assertEqual(8 + length + end, len(data))
+        return found, json.loads(metadata["kvsim"])
+
+    def test_both_formats_hold_what_the_trace_stores(self):
+        """More tokens than a block of rows that is written at once, and every stored type."""
+        for elem in "f32", "f16", "bf16":
+            self.make_trace("e.h5", 4200, 3, "--elem", elem, "--overwrite")
+            for end in "safetensors", "npz":
+                self.ok("trace", "export", "e.h5", "-o", f"e.{end}", "--overwrite", "--quiet")
+            arrays, said = self.arrays(self.folder / "e.safetensors")
+            self.assertEqual(said, json.loads(self.ok("trace", "info", "e.h5", "--format", "json")))
+            with zipfile.ZipFile(self.folder / "e.npz") as archive:
+                self.assertIsNone(archive.testzip())
+            with np.load(self.folder / "e.npz") as other, h5py.File(self.folder / "e.h5") as file:
+                self.assertEqual(json.loads(bytes(other["description"])), said)
+                self.assertEqual(sorted(other.files), sorted([*arrays, "description"]))
+                for name, values in arrays.items():
+                    self.assertEqual(other[name].dtype, values.dtype)
+                    np.testing.assert_array_equal(other[name], values)
+                for layer, tensor in ((layer, tensor) for layer in range(3) for tensor in "qkv"):
+                    stored, values = file[f"layers/{layer:04d}/{tensor}"][...], arrays[f"layers.{layer}.{tensor}"]
+                    if elem == "bf16":
+                        values = (values.astype("<u4") << 16).view("<f4")
+                    np.testing.assert_array_equal(values, stored)
+                np.testing.assert_array_equal(arrays["token_ids"], file["tokens/id"])
+
+    def test_no_file_stays_where_it_fails(self):
+        self.assertIn("ends with neither .safetensors nor .npz", self.fails(2, "trace", "export", "t.h5", "-o", "t.pt"))
+        shutil.copy(self.folder / "t.h5", self.folder / "bad.h5")
+        with h5py.File(self.folder / "bad.h5", "r+") as file:
+            file["layers/0002/v"][1, 100, 3] += 1
+        self.assertIn("does not match its digest", self.fails(3, "trace", "export", "bad.h5", "-o", "bad.npz", "--quiet"))
+        self.assertFalse(list(self.folder.glob("bad.npz*")) + list(self.folder.glob("t.pt*")))
+
+
+class Manifest(CommandTest):
+    def setUp(self):
+        self.set = self.folder / "set"
+        shutil.rmtree(self.set, ignore_errors=True)
+        self.set.mkdir()
+        shutil.copy(self.folder / "t.h5", self.set)
+        (self.set / "LICENSE").write_text("CC0")
+
+    def listed(self, *more):
+        self.ok("trace", "manifest", "set", "--licence", "CC0-1.0", "--quiet", *more)
+        return json.loads((self.set / "manifest.json").read_text())
+
+    def check(self, code):
+        done = self.kvsim("trace", "check", "--manifest", "set/manifest.json", "--quiet")
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_says_sizes_and_checksums_and_finds_what_differs(self):
+        page = self.listed()
+        self.assertEqual(page["licence"], "CC0-1.0")
+        for file in page["files"]:
+            data = (self.set / file["name"]).read_bytes()
+            self.assertEqual((file["bytes"], file["sha256"]), (len(data), hashlib.sha256(data).hexdigest()))
+        self.assertEqual([file["name"] for file in page["files"]], ["LICENSE", "t.h5"])
+        said = self.check(0)
+        self.assertIn("set/LICENSE: as listed", said)
+        self.assertIn("set/t.h5: sound", said)
+        (self.set / "LICENSE").write_text("CC1")
+        (self.set / "t.h5").unlink()
+        said = self.check(3)
+        self.assertIn("set/LICENSE: does not match its sha256", said)
+        self.assertIn("set/t.h5: cannot be read: No such file or directory", said)
+
+    def test_parts_are_those_of_split(self):
+        part = 100000
+        page = self.listed("--part", f"{part // 1000}KB")
+        subprocess.run(["split", "-b", str(part), "-d", "-a", "3", "t.h5", "t.h5."], cwd=self.set, check=True)
+        whole = (self.set / "t.h5").read_bytes()
+        (self.set / "t.h5").unlink()
+        parts = page["files"][1]["parts"]
+        self.assertEqual([each["name"] for each in parts], sorted(path.name for path in self.set.glob("t.h5.*")))
+        said = self.check(0)
+        self.assertIn(f"set/t.h5: all {len(parts)} parts are as listed", said)
+        (command,) = re.findall("cat .*", said)
+        subprocess.run(command, shell=True, cwd=self.folder, check=True)
+        self.assertEqual((self.set / "t.h5").read_bytes(), whole)
+        self.assertIn("set/t.h5: sound", self.check(0))
+        (self.set / "t.h5").unlink()
+        (self.set / parts[1]["name"]).write_bytes(whole[:7])
+        self.assertIn(f"{parts[1]['name']}: has 7 bytes, not the {parts[1]['bytes']} that are listed", self.check(3))
+
+    def test_refuses_what_is_no_set(self):
+        (self.set / "inner").mkdir()
+        self.assertIn("set/inner: is no file", self.fails(3, "trace", "manifest", "set", "--licence", "CC0-1.0"))
+        (self.set / "inner").rmdir()
+        self.assertIn("nothing to check", self.fails(2, "trace", "check"))
+        page = self.listed()
+        for change, words in (lambda: page["files"][0].update(name="../t.h5"), "is no name of a file in the manifest's folder"), \
+                (lambda: page["files"][0].update(sha256="x"), "hexadecimal"), (lambda: page.update(format="x"), "is no manifest"):
+            change()
+            (self.folder / "m.json").write_text(json.dumps(page))
+            self.assertIn(words, self.fails(3, "trace", "check", "--manifest", "m.json"))
+            page = json.loads((self.set / "manifest.json").read_text())
 
 
 class Generate(CommandTest):

@@ -51,3 +51,14 @@ def test_errors(run, tmp_path):
     damaged.write_bytes(open(run.path, "rb").read()[:-1000])
     with pytest.raises(kvsim.InputError):
         kvsim.Trace(damaged)
+
+
+def test_a_layer_as_xarray(run):
+    trace = kvsim.Trace(run)
+    layer = trace.to_xarray(1)
+    assert layer.k.dims == ("kv_head", "token", "dim") and layer.q.dims == ("q_head", "row", "dim")
+    np.testing.assert_array_equal(layer.v.isel(kv_head=0), trace.value(1, 0))
+    np.testing.assert_array_equal(layer.q, trace.query(1))
+    np.testing.assert_array_equal(layer.position, trace.positions)
+    np.testing.assert_array_equal(layer.row_token, trace.query_tokens)
+    np.testing.assert_array_equal(trace.model["inv_freq"], h5py.File(run)["model/inv_freq"])

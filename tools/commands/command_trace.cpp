@@ -1,13 +1,17 @@
 // kvsim trace: what a trace file holds, whether it is sound, what its parts are for, and synthetic ones.
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "analysis/results/reading/read_hdf5.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/partial_file.hpp"
+#include "sim/base/read_file.hpp"
+#include "sim/base/shell_word.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
 #include "tools/options/option_groups.hpp"
@@ -16,6 +20,7 @@
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/trace_summary.hpp"
 #include "traces/format/check.hpp"
+#include "traces/format/manifest.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/writer.hpp"
 #include "traces/workloads/synthetic.hpp"
@@ -62,18 +67,59 @@ void write_verdict(const std::string& file, const trace::CheckReport& report) {
   for (const std::string& problem : report.problems) front_end().results() << "  " << problem << '\n';
 }
 
-void check_files(const std::vector<std::string>& files, bool quiet) {
-  std::size_t bad = 0;
-  for (const std::string& file : files) {
-    const trace::CheckReport report = followed(
-        "checking " + file, quiet, [&](Progress& progress) { return trace::check_trace(file, progress); });
-    write_verdict(file, report);
-    front_end().results().flush();
-    bad += report.problems.empty() ? 0 : 1;
+/// Whether a trace is sound; its verdict is written.
+bool check_file(const std::string& file, bool quiet) {
+  const trace::CheckReport report = followed(
+      "checking " + file, quiet, [&](Progress& progress) { return trace::check_trace(file, progress); });
+  write_verdict(file, report);
+  front_end().results().flush();
+  return report.problems.empty();
+}
+
+/// Whether a file of a manifest is as listed, and sound if it is a trace.
+bool check_manifest_file(const std::string& folder, const trace::ManifestFile& file, bool quiet) {
+  const std::string path = (std::filesystem::path(folder) / file.name).string();
+  const trace::FoundFile found = followed("checking " + path, quiet, [&](Progress& progress) {
+    progress.total = file.bytes;
+    return trace::check_listed(folder, file, progress);
+  });
+  if (found.problems.empty() && found.whole && begins_with(path, "\x89HDF") &&
+      !analysis::holds_hdf5_results(path))
+    return check_file(path, quiet);
+  std::ostream& out = front_end().results();
+  out << path
+      << (!found.problems.empty() ? ": BAD\n"
+          : found.whole
+              ? ": as listed\n"
+              : ": all " + std::to_string(file.parts.size()) + " parts are as listed; join them: cat " +
+                    shell_word(path) + ".??? > " + shell_word(path) + "\n");
+  for (const std::string& problem : found.problems) out << "  " << problem << '\n';
+  out.flush();
+  return found.problems.empty();
+}
+
+struct CheckOptions {
+  std::vector<std::string> files;
+  std::string manifest;
+  bool quiet = false;
+};
+
+void check_files(const CheckOptions& options) {
+  if (options.files.empty() && options.manifest.empty())
+    usage_error("there is nothing to check", "trace check", "Name traces, or a --manifest.");
+  std::size_t bad = 0, all = options.files.size();
+  for (const std::string& file : options.files) bad += check_file(file, options.quiet) ? 0 : 1;
+  if (!options.manifest.empty()) {
+    const std::string folder = std::filesystem::path(options.manifest).parent_path().string();
+    for (const trace::ManifestFile& file : trace::read_manifest(options.manifest)) {
+      bad += check_manifest_file(folder, file, options.quiet) ? 0 : 1;
+      ++all;
+    }
   }
   if (bad > 0)
-    input_error(std::to_string(bad) + " of " + std::to_string(files.size()) + " trace files " +
-                (bad == 1 ? "is" : "are") + " bad");
+    input_error(std::to_string(bad) + " of " + std::to_string(all) +
+                (options.manifest.empty() ? " trace files " : " files ") + (bad == 1 ? "is" : "are") +
+                " bad");
 }
 
 void add_check(Command trace) {
@@ -83,15 +129,14 @@ void add_check(Command trace) {
       R"(Examples:
   kvsim trace check run.h5
   kvsim trace check traces/*.h5 && echo all sound
+  kvsim trace check --manifest traces/manifest.json
 )");
-  struct Options {
-    std::vector<std::string> files;
-    bool quiet = false;
-  };
-  const auto options = std::make_shared<Options>();
-  check.add_required("TRACE", options->files, "", "Traces");
+  const auto options = std::make_shared<CheckOptions>();
+  check.add_option("TRACE", options->files, "", "Traces");
+  check.add_option("--manifest", options->manifest, "FILE",
+                   "Also the files that kvsim trace manifest listed, in its folder: sizes and checksums");
   check.add_flag("-q,--quiet", options->quiet, "No progress");
-  check.callback([options] { check_files(options->files, options->quiet); });
+  check.callback([options] { check_files(*options); });
 }
 
 struct GenerateOptions {
@@ -180,7 +225,7 @@ void add_generate(Command trace) {
 
 void add_trace_command(Command app) {
   Command trace = app.add_subcommand(
-      "trace", "Look into traces, check and mark them, generate synthetic ones", R"(Examples:
+      "trace", "Look into traces, check, export, publish and mark them, generate synthetic ones", R"(Examples:
   kvsim trace info run.h5
   kvsim trace show run.h5
   kvsim trace check run.h5 other.h5
@@ -190,6 +235,8 @@ void add_trace_command(Command app) {
   add_info(trace);
   add_trace_show(trace);
   add_check(trace);
+  add_trace_export(trace);
+  add_trace_manifest(trace);
   add_trace_mark(trace);
   add_generate(trace);
 }

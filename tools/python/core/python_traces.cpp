@@ -116,6 +116,7 @@ nb::dict model_of(const Header& header) {
   out["attn_scale"] = model.attn_scale;
   out["rope_theta"] = model.rope_theta;
   out["rope_layout"] = model.rope_layout;
+  out["inv_freq"] = array_of(model.inv_freq);
   out["layer_window"] = model.layer_window;
   out["config_json"] = model.config_json;
   return out;
@@ -129,6 +130,7 @@ nb::dict capture_of(const Header& header) {
   out["compute_dtype"] = capture.compute_dtype;
   out["software"] = capture.software;
   out["sampling"] = capture.sampling;
+  out["q_policy"] = capture.q_policy;
   out["workload"] = capture.workload;
   out["workload_item"] = capture.workload_item;
   out["seed"] = capture.seed;

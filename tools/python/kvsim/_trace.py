@@ -89,6 +89,18 @@ class Trace:
         """Queries after RoPE, [q_heads, rows, head_dim], or of one query head; rows: `query_tokens`; dtype as of `key`."""
         return self._read(_core.Tensor.query, layer, head, dtype)
 
+    def to_xarray(self, layer: int):
+        """A layer as an xarray.Dataset: q [q_head, row, dim], k [kv_head, token, dim], v [kv_head, token, v_dim] as float32, beside
+        id, position and flags of each token and the token of each row. It needs xarray.
+        """
+        import xarray
+        tensors = {"k": (("kv_head", "token", "dim"), self.key(layer)), "v": (("kv_head", "token", "v_dim"), self.value(layer))}
+        of_tokens = {"id": ("token", self.tokens), "position": ("token", self.positions), "flags": ("token", self.flags)}
+        if self.capture["q_policy"] != "none":
+            tensors["q"] = (("q_head", "row", "dim"), self.query(layer))
+            of_tokens["row_token"] = ("row", self.query_tokens)
+        return xarray.Dataset(tensors, of_tokens, {"layer": layer, "model": self.model["name"], "attn_scale": self.model["attn_scale"]})
+
     def _read(self, tensor, layer: int, head: int | None, dtype: str) -> np.ndarray:
         if dtype not in ("float32", "stored"):
             raise ValueError(f"dtype is 'float32' or 'stored', not {dtype!r}")

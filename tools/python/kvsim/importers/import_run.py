@@ -12,6 +12,7 @@ from ..writing.trace_header import DECODE, FLAGS, MAX_TOKENS, Capture, Header, M
 
 BLOCK_ROWS = 4096
 LISTS = ("token_ids", "positions", "q_token", "inv_freq")
+DESCRIBING = ("flags", "text_offset", "text_bytes", "description")  # of kvsim trace export: nothing that attention reads
 TENSORS = ("q", "k", "v", "q_pre", "k_pre", "wo", "attention")
 
 
@@ -23,7 +24,7 @@ class Run:
         stacked = {name: arrays[name] for name in TENSORS if name in arrays}
         layered = {name: found for name, found in ((name, re.fullmatch(r"layers\.([0-9]{1,4})\.(\w+)", name))
                                                    for name in arrays) if found and found[2] in TENSORS}
-        strange = set(arrays) - set(self.lists) - set(stacked) - set(layered)
+        strange = set(arrays) - set(self.lists) - set(stacked) - set(layered) - set(DESCRIBING)
         if strange:
             name = min(strange)
             raise TraceError("is no name of an array to import", arrays[name].where,
