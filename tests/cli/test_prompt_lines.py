@@ -59,6 +59,26 @@ class BenchmarkPrompts(CommandTest):
                 self.assertIn(right["0a1b"], ("0", "1"))
                 self.assertEqual(right["2c3d"], "")  # a summary is neither right nor wrong
 
+    def test_csv_and_an_array_are_read_as_lines_are(self):
+        """LongBench v2 is published as one array; a spreadsheet quotes commas, quotes and line ends."""
+        lines = [{"id": "a", "context": 'A "word", and\nanother line.', "question": "The code of apple is", "answer": "river"},
+                 {"id": "b", "context": FACTS, "question": "The sky is", "answer": "blue"}]
+        (self.folder / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (self.folder / "array.json").write_text(json.dumps(lines, indent=1))
+        with open(self.folder / "rows.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, lines[0])
+            writer.writeheader()
+            writer.writerows(lines)
+        said = [self.ok("evaluate", "--model", MODEL, "--workload", name, "--policy", "h2o", "--budget", "50%", "--max-new-tokens", 3,
+                        "--cut", "question", "--format", "csv", "--quiet") for name in ("lines.jsonl", "array.json", "rows.csv")]
+        self.assertEqual(said[0].count("\n"), 5)  # two items in two modes below the names
+        self.assertEqual(said[0], said[1])
+        self.assertEqual(said[0], said[2])
+        (self.folder / "short.csv").write_text("prompt,answer\nWho?\n")
+        (self.folder / "other.csv").write_text("body\nWho?\n")
+        for name, words in ("short.csv", "line 2: has 1 fields, and the first line names 2"), ("other.csv", "its fields are body"):
+            self.assertIn(words, self.fails(3, "evaluate", "--model", MODEL, "--workload", name, "--policy", "h2o", "--budget", "50%"))
+
     def test_study(self):
         (self.folder / "s.json").write_text(json.dumps(
             {"capture": {"model": str(MODEL), "prompts": ["ruler.jsonl", "longbench.jsonl"], "max_new_tokens": 2},

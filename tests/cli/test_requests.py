@@ -125,6 +125,60 @@ class Requests(CommandTest):
         row = self.row(name, "--block-tokens", "256")
         self.assertEqual((row["format"], row["prompt_tokens"], row["ceiling_tokens"]), ("lmcache", str(5 * 256), str(2 * 256)))
 
+    @staticmethod
+    def dynamo(received, ended, tokens, hashes, session=None):
+        record = {"schema": "dynamo.request.trace.v1", "event_type": "request_end", "event_time_unix_ms": ended,
+                  "request": {"request_id": f"{received}-{ended}", "model": "m", "output_tokens": 4, "request_received_ms": received,
+                              "replay": {"trace_block_size": 2, "input_length": tokens, "input_sequence_hashes": hashes}}}
+        return record | ({"agent_context": {"session_id": session}} if session else {})
+
+    def test_dynamo_writes_requests_when_they_end(self):
+        """As types.rs of Dynamo's request traces serialises them; the recorder of its files wraps each record."""
+        tool = {"schema": "dynamo.request.trace.v1", "event_type": "tool_end", "event_time_unix_ms": 3000,
+                "tool": {"tool_call_id": "t", "tool_class": "c"}}
+        records = [self.dynamo(2000, 2500, 4, [2**64 - 1, 22]), tool, self.dynamo(1000, 3000, 3, [2**64 - 1, 33], "s"),
+                   self.dynamo(4000, 5000, 5, [2**64 - 1, 55, 44], "s")]
+        plain = self.write("d.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        wrapped = self.write("w.jsonl", "".join(json.dumps({"timestamp": 7, "event": record}) + "\n" for record in records))
+        row = self.row(plain)
+        self.assertEqual([row[key] for key in ("format", "requests", "prompt_tokens", "ceiling_tokens")], ["dynamo", "3", "12", str(2 + 2)])
+        self.assertEqual({**self.row(wrapped), "trace": ""}, {**row, "trace": ""})
+        self.ok("requests", "convert", plain, "--to", "bailian", "-o", "b.jsonl")
+        lines = [json.loads(line) for line in (self.folder / "b.jsonl").read_text().splitlines()]
+        self.assertEqual([line["input_length"] for line in lines], [3, 4, 5])
+        self.assertEqual(lines[2]["parent_chat_id"], lines[0]["chat_id"])
+        overlapping = self.write("o.jsonl", "".join(json.dumps(record) + "\n" for record in [
+            self.dynamo(2000, 2500, 2, [1], "s"), self.dynamo(1000, 3000, 2, [2], "s")]))
+        self.assertEqual(self.row(overlapping)["requests"], "2")
+        bare = self.dynamo(1, 2, 2, [1])
+        del bare["request"]["replay"]
+        self.assertIn("has no hashes of its blocks", self.fails(3, "requests", "info", self.write("x.jsonl", json.dumps(bare) + "\n")))
+
+    def test_events_of_a_cache_are_no_requests(self):
+        event = {"timestamp": 5, "event": {"worker_id": 1, "event": {"event_id": 0, "data": {"removed": {"block_hashes": [7]}}}}}
+        message = self.fails(3, "requests", "info", self.write("kv.jsonl", json.dumps(event) + "\n"))
+        for words in "what was stored and not what was asked for", "kvsim.vllm":
+            self.assertIn(words, message)
+
+    def test_the_files_of_a_folder_are_one_log(self):
+        lines = mooncake((0, 600, [0, 1]), (5, 600, [0, 2]), (9, 600, [0, 1])).splitlines(keepends=True)
+        folder = self.folder / "rotated"
+        folder.mkdir()
+        (folder / "log.000000.jsonl.gz").write_bytes(gzip.compress(lines[0].encode()))
+        (folder / "log.000001.jsonl").write_text("")
+        (folder / "log.000002.jsonl").write_text("".join(lines[1:]))
+        whole = self.write("whole.jsonl", "".join(lines))
+        self.assertEqual({**self.row("rotated"), "trace": ""}, {**self.row(whole), "trace": ""})
+        (folder / "log.000003.jsonl").write_text(mooncake((3, 600, [0, 1])))
+        self.assertIn("rotated/* line 4: arrives before", self.fails(3, "requests", "info", "rotated"))
+        (folder / "inner").mkdir()
+        self.assertIn("is no file of a log", self.fails(3, "requests", "info", "rotated"))
+        tables = self.folder / "tables"
+        tables.mkdir()
+        for i in range(2):
+            (tables / f"{i}.csv").write_text(f"arrived_at,num_prefill_tokens,num_decode_tokens\n{i},7,2\n")
+        self.assertEqual(self.row("tables")["requests"], "2")
+
     def test_convert_repairs_the_order(self):
         name = self.write("mixed.jsonl", mooncake((9, 600, [7, 8]), (5, 600, [7, 6])))
         self.assertIn("--sort", self.fails(3, "requests", "info", name))

@@ -166,3 +166,11 @@ def test_editors_know_the_options(kvsim_command):
     assert "memory_limit" in options and "importance" in options
     assert {"top_k", "decoding", "max_new_tokens"} & {arg.arg for arg in tree["capture"].args.kwonlyargs}
     assert "clusters" in {arg.arg for arg in tree["analyze"].args.kwonlyargs} or len(tree["analyze"].args.kwonlyargs) > 5
+
+
+def test_prompts_of_a_parquet_file(model, tmp_path):
+    from pyarrow import Table, parquet
+    items = [{"prompt": "The code of apple is river. The code of apple is", "answers": ["river"]}]
+    parquet.write_table(Table.from_pylist(items), tmp_path / "items.parquet")
+    asked = {"policies": "snapkv", "budgets": 0.5, "max_new_tokens": 2}
+    assert kvsim.evaluate(model, tmp_path / "items.parquet", **asked).csv == kvsim.evaluate(model, items, **asked).csv

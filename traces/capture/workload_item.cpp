@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "sim/base/csv_records.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
@@ -36,23 +37,58 @@ json::object renamed(const JsonObject& line, const FieldNames& fields) {
   return out;
 }
 
-/// Calls visit(item) for each item of the text of a file.
+/// Calls visit(document, where, number) for each entry of the text of a file: a row of a csv file, whose
+/// first row has the names of the fields, an element of a JSON array, or a line of JSON Lines.
 template <class Visit>
-void for_each_item(std::string_view text, const std::string& path, const FieldNames& fields, Visit visit) {
-  std::unordered_set<std::string> seen;
+void for_each_entry(std::string_view text, const std::string& path, Visit visit) {
+  if (path.ends_with(".csv")) {
+    CsvRecords records(text, path);
+    const std::vector<std::string> names = records.done() ? std::vector<std::string>{} : records.record();
+    for (std::uint64_t number = 1; !records.done(); ++number) {
+      const std::vector<std::string> fields = records.record();
+      const std::string where = path + " line " + std::to_string(records.line());
+      if (fields.size() == 1 && fields.front().empty()) continue;
+      if (fields.size() != names.size())
+        input_error("has " + std::to_string(fields.size()) + " fields, and the first line names " +
+                        std::to_string(names.size()),
+                    where);
+      json::object entry;
+      for (std::size_t i = 0; i < names.size(); ++i)
+        if (!fields[i].empty()) entry[names[i]] = fields[i];
+      visit(json::value(std::move(entry)), where, number);
+    }
+    return;
+  }
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin != std::string_view::npos && text[begin] == '[') {
+    const json::value all = parse_strict_json(text, path, kMaxItemValues);
+    for (std::uint64_t number = 1; const json::value& entry : all.get_array()) {
+      visit(entry, path + " entry " + std::to_string(number), number);
+      ++number;
+    }
+    return;
+  }
   std::string_view rest = text;
   for (std::uint64_t number = 1; !rest.empty(); ++number) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string where = path + " line " + std::to_string(number);
-    json::value document = parse_strict_json(line, where, kMaxItemValues);
+    visit(parse_strict_json(line, where, kMaxItemValues), where, number);
+  }
+}
+
+/// Calls visit(item) for each item of the text of a file.
+template <class Visit>
+void for_each_item(std::string_view text, const std::string& path, const FieldNames& fields, Visit visit) {
+  std::unordered_set<std::string> seen;
+  for_each_entry(text, path, [&](json::value document, const std::string& where, std::uint64_t number) {
     if (!fields.empty()) document = renamed(JsonObject(document, where), fields);
     for (WorkloadItem& item : items_of_line(JsonObject(document, where), number)) {
       if (!seen.insert(item.id).second) input_error("a second prompt is called " + item.id, where);
       visit(std::move(item));
     }
-  }
+  });
 }
 
 [[noreturn]] void no_such_item(const std::string& path, const std::string& id,

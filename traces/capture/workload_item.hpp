@@ -51,8 +51,9 @@ FieldNames parse_line_fields(const std::string& text);
 /// its first line has a prompt and an answer (prompt_line.hpp).
 bool is_workload(std::string_view text, const std::string& path);
 
-/// Every item of a JSON Lines file, in order (prompt_line.hpp). Throws Error(input) naming file and line when
-/// a line holds no prompt, two items have the same id, or there is none.
+/// Every item of a JSON Lines file, a JSON array or, by its name, a csv file, in order (prompt_line.hpp).
+/// Throws Error(input) naming file and line when a line holds no prompt, two items have the same id, or there
+/// is none.
 std::vector<WorkloadItem> parse_workload(std::string_view text, const std::string& path,
                                          const FieldNames& fields = {});
 std::vector<WorkloadItem> read_workload(const std::string& path);

@@ -42,6 +42,7 @@ std::unique_ptr<LineReader> made(const ReadOptions&) {
 LineFormat mooncake_format();
 LineFormat bailian_format();
 LineFormat kvcache_simulator_format();
+LineFormat dynamo_format();
 LineFormat lmcache_format();
 LineFormat llmservingsim_format();
 /// Azure's, BurstGPT's, Vidur's and one's own.

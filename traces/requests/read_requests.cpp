@@ -1,8 +1,11 @@
 #include "traces/requests/read_requests.hpp"
 
 #include <algorithm>
+#include <filesystem>
+#include <memory>
 
 #include "sim/base/error.hpp"
+#include "sim/base/folder_entries.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/split.hpp"
@@ -22,7 +25,7 @@ const std::vector<LineFormat>& formats() {
   // The first that recognises a line reads it: a Bailian line has all fields of a Mooncake line.
   static const std::vector<LineFormat> kFormats = [] {
     std::vector<LineFormat> all{bailian_format(), mooncake_format(), kvcache_simulator_format(),
-                                lmcache_format(), llmservingsim_format()};
+                                dynamo_format(),  lmcache_format(),  llmservingsim_format()};
     for (LineFormat& format : csv_formats()) all.push_back(std::move(format));
     all.push_back(own_json_format());
     return all;
@@ -73,15 +76,67 @@ bool blank(std::string_view line) {
   return line.find_first_not_of(" \t") == std::string_view::npos;
 }
 
+/// The lines of a file, or of all files of a folder, where a log was rotated, in the order of their names:
+/// numbered as if they were one file. Blank ones are passed over.
+class RotatedLines {
+ public:
+  explicit RotatedLines(const std::string& path) : name_(path == "-" ? "standard input" : path) {
+    std::error_code failed;
+    if (!std::filesystem::is_directory(path, failed)) {
+      files_.push_back(path);
+      return;
+    }
+    for (const std::filesystem::path& file : entries_of(path, failed)) {
+      if (!std::filesystem::is_regular_file(file)) input_error("is no file of a log", file.string());
+      files_.push_back(file.string());
+      total_ += std::filesystem::file_size(file);
+    }
+    if (failed) input_error("cannot be listed: " + failed.message(), path);
+    name_ = (std::filesystem::path(path) / "*").string();
+  }
+
+  bool next(std::string_view& line) {
+    begins_file_ = false;
+    while (true) {
+      if (lines_ == nullptr) {
+        if (file_ == files_.size()) return false;
+        lines_ = std::make_unique<TextLines>(files_[file_++], kMaxLine);
+        total_ = std::max(total_, lines_->file_bytes());
+        begins_file_ = true;
+      }
+      if (!lines_->next(line)) {
+        lines_before_ += lines_->number();
+        bytes_before_ += lines_->bytes_read();
+        lines_.reset();
+        continue;
+      }
+      if (lines_->number() == 1) skip_mark(line);
+      if (!blank(line)) return true;
+    }
+  }
+
+  std::uint64_t number() const { return lines_before_ + lines_->number(); }
+  /// Whether the line is the first of its file.
+  bool begins_file() const { return begins_file_; }
+  const std::string& name() const { return name_; }
+  std::uint64_t file_bytes() const { return total_; }
+  std::uint64_t bytes_read() const { return bytes_before_ + (lines_ ? lines_->bytes_read() : 0); }
+
+ private:
+  std::string name_;
+  std::vector<std::string> files_;
+  std::unique_ptr<TextLines> lines_;
+  std::size_t file_ = 0;
+  std::uint64_t lines_before_ = 0, bytes_before_ = 0, total_ = 0;
+  bool begins_file_ = false;
+};
+
 /// `bad_line` takes what a line throws, or throws it again.
 template <class BadLine>
 RequestTrace read_lines(const std::string& path, const ReadOptions& options, const BadLine& bad_line) {
-  TextLines lines(path, kMaxLine);
+  RotatedLines lines(path);
   std::string_view line;
-  do {
-    if (!lines.next(line)) input_error("has no requests", lines.name());
-    if (lines.number() == 1) skip_mark(line);
-  } while (blank(line));
+  if (!lines.next(line)) input_error("has no requests", lines.name());
   const std::string first = lines.name() + " line " + std::to_string(lines.number());
   const LineFormat& format = options.format.empty() ? format_of(line, first) : format_named(options.format);
   if (!format.said.blocks && options.block_tokens > 0)
@@ -90,15 +145,14 @@ RequestTrace read_lines(const std::string& path, const ReadOptions& options, con
   TraceBuilder builder(lines.name(), format.said.name, options, format.defaults);
   const std::unique_ptr<LineReader> reader = format.reader(options);
   bool more = true, bad = false;
-  if (reader->has_header()) {
-    reader->read_header(line, first);
-    more = lines.next(line);
-  }
   if (options.progress != nullptr) options.progress->total = lines.file_bytes();
   for (; more && (options.limit == 0 || builder.trace().requests.size() < options.limit);
        more = lines.next(line)) {
-    if (blank(line)) continue;
     builder.at_line(lines.number());
+    if (lines.begins_file() && reader->has_header()) {
+      reader->read_header(line, builder.where());
+      continue;
+    }
     try {
       reader->read(line, builder);
     } catch (const Error& error) {

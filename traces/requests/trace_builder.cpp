@@ -180,7 +180,7 @@ RequestTrace TraceBuilder::finish() {
                   "Options of blocks (their tokens, hash, tail, generated ones) need ids of blocks.");
     trace_.block_tokens = 0;
   }
-  if (options_.sort) sort();
+  if (options_.sort || defaults_.by_end) sort();
   if (defaults_.from_first) {
     double first = latest_;
     for (const Request& request : trace_.requests)

@@ -16,6 +16,7 @@ struct FormatDefaults {
   Tail tail = Tail::partial;       ///< of a trace in which all prompts are whole blocks
   Hashing hashing = Hashing::chained;
   bool rising = true;       ///< lines stand in the order of their times
+  bool by_end = false;      ///< lines stand in the order of their ends, and are put into that of their times
   bool from_first = false;  ///< times have an origin of their own: those of the trace begin at 0
 };
 

@@ -5,6 +5,7 @@
 
 #include "analysis/results/formula_text.hpp"
 #include "analysis/results/reading/column_types.hpp"
+#include "sim/base/csv_records.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/gzip.hpp"
 #include "sim/base/quoted.hpp"
@@ -13,71 +14,17 @@
 namespace kvsim::analysis {
 namespace {
 
-constexpr std::size_t kMostColumns = 1000;
-
-/// Fields of one record after the other.
-class Scanner {
+/// Records as write_csv wrote them: what it made harmless to spreadsheets is as it was.
+class Scanner : public CsvRecords {
  public:
-  Scanner(std::string_view text, const std::string& where) : text_(text), where_(where) {
-    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-    if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
-  }
-
-  bool done() const { return at_ == text_.size(); }
-  /// Of the record read last, from 1.
-  std::size_t line() const { return first_line_; }
+  using CsvRecords::CsvRecords;
 
   std::vector<std::string> record() {
-    first_line_ = next_line_;
-    std::vector<std::string> fields;
-    do {
-      if (fields.size() == kMostColumns) fail("more than " + std::to_string(kMostColumns) + " fields");
-      fields.push_back(at_ < text_.size() && text_[at_] == '"' ? quoted_field() : plain_field());
-      if (fields.back().starts_with('\'') && is_formula(fields.back())) fields.back().erase(0, 1);
-    } while (skip(","));
-    if (!done() && !skip("\n") && !skip("\r\n")) fail("text after a closing quote");
-    ++next_line_;
+    std::vector<std::string> fields = CsvRecords::record();
+    for (std::string& field : fields)
+      if (field.starts_with('\'') && is_formula(field)) field.erase(0, 1);
     return fields;
   }
-
- private:
-  std::string plain_field() {
-    const std::size_t end = std::min(text_.find_first_of(",\"\r\n", at_), text_.size());
-    if (end < text_.size() && text_[end] == '"') fail("a quote inside a field that does not begin with one");
-    if (end < text_.size() && text_[end] == '\r' && !text_.substr(end).starts_with("\r\n"))
-      fail("a carriage return without a line feed");
-    const std::string_view field = text_.substr(at_, end - at_);
-    at_ = end;
-    return std::string(field);
-  }
-
-  std::string quoted_field() {
-    std::string field;
-    for (++at_;; ++at_) {  // past the opening quote, or the first of two
-      const std::size_t end = text_.find('"', at_);
-      if (end == std::string_view::npos) fail("a quote that is never closed");
-      field += text_.substr(at_, end - at_);
-      at_ = end + 1;
-      if (done() || text_[at_] != '"') break;
-      field += '"';
-    }
-    next_line_ += static_cast<std::size_t>(std::count(field.begin(), field.end(), '\n'));
-    return field;
-  }
-
-  bool skip(std::string_view mark) {
-    if (!text_.substr(at_).starts_with(mark)) return false;
-    at_ += mark.size();
-    return true;
-  }
-
-  [[noreturn]] void fail(const std::string& what) const {
-    input_error(what, where_ + ":" + std::to_string(first_line_));
-  }
-
-  std::string_view text_;
-  const std::string& where_;
-  std::size_t at_ = 0, first_line_ = 1, next_line_ = 1;
 };
 
 /// What the columns hold, found before anything of the rows is kept: a table of many rows is not held twice.

@@ -125,7 +125,8 @@ def evaluate(model: Path, workload: Path | Iterable[Mapping[str, Any]], policies
              seed: int = 0, progress: Progress = None, **options: Any) -> Table:
     """What the model answers when its cache is the policy's: a row per item, policy, budget and cut.
 
-    model: a folder with config.json, safetensors and a tokenizer, or a GGUF file. workload: a JSON Lines file, or its items as dicts.
+    model: a folder with config.json, safetensors and a tokenizer, or a GGUF file. workload: a file (JSON Lines, a JSON array, csv; Parquet
+    through pyarrow), or its items as dicts.
     """
     texts, classes = _asked(policies)
     with tempfile.TemporaryDirectory(prefix="kvsim-") as folder:
@@ -136,8 +137,11 @@ def evaluate(model: Path, workload: Path | Iterable[Mapping[str, Any]], policies
 
 
 def _items(workload: Path | Iterable[Mapping[str, Any]], folder: str) -> str:
-    if isinstance(workload, (str, os.PathLike)):
+    if isinstance(workload, (str, os.PathLike)) and not os.fspath(workload).endswith(".parquet"):
         return _path(workload)
+    if isinstance(workload, (str, os.PathLike)):
+        from pyarrow import parquet
+        workload = parquet.read_table(_path(workload)).to_pylist()
     file = pathlib.Path(folder, "workload.jsonl")
     file.write_text("".join(json.dumps(item) + "\n" for item in workload), encoding="utf-8")
     return str(file)
