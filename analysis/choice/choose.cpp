@@ -9,6 +9,7 @@
 #include <span>
 
 #include "analysis/choice/drawn_settings.hpp"
+#include "analysis/choice/engine_recipes.hpp"
 #include "analysis/loop/context_turns.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
@@ -120,21 +121,29 @@ class Run {
     out.tried = left.size();
     drop_unfitting(left);
     out.fitting = left.size();
+    refuse_none(left);
     screen(left);
     out.screened = left.size();
     race(left);
-    if (left.empty())
-      usage_error("no setting fits or runs", "--memory, --share",
-                  "See " + folder_.file("tables/tried.csv") + '.');
+    refuse_none(left);
     TriedSetting& winner = *left.front();
     out.winner = winner;
     out.found = kept_of(winner.answers);
+    out.nearest = nearest();
     confirm(winner, out);
-    write_tables(out);
+    write_table("tried", tried_);
+    write_table("confirmed", {out.confirmed});
     return out;
   }
 
  private:
+  void refuse_none(const Settings& left) {
+    if (!left.empty()) return;
+    write_table("tried", tried_);
+    usage_error("no setting fits or runs", "--memory, --share, --tpot",
+                "See " + folder_.file("tables/tried.csv") + '.');
+  }
+
   /// By chance, before anything is looked at.
   void split() {
     const auto contexts = by_context(request_.items);
@@ -154,18 +163,58 @@ class Run {
     EvaluationOptions out = request_.evaluation;
     out.modes = {sim::LoopMode::teacher, sim::LoopMode::greedy};
     out.seed = request_.seed;
-    sim::Budget budget;
-    budget.unit = sim::Budget::Unit::bytes;
-    budget.value = request_.cap.bytes > 0
-                       ? static_cast<double>(request_.cap.bytes)
-                       : std::floor(request_.cap.share * static_cast<double>(context.size.bytes));
-    budget.text = request_.cap.text;
-    for (const TriedSetting* setting : settings) out.cells.push_back({setting->policy.composition, budget});
+    for (const TriedSetting* setting : settings)
+      out.cells.push_back({setting->policy.composition, budget_of(*setting, context)});
     return out;
+  }
+
+  sim::Budget budget_of(const TriedSetting& setting, const Context& context) const {
+    const CacheCap& cap = request_.cap;
+    sim::Budget budget;
+    if (cap.served) {
+      const std::uint64_t tokens = fits_.at({setting.policy.composition.params, context.size.tokens});
+      budget.value = static_cast<double>(tokens);
+      budget.text = std::to_string(tokens);
+      return budget;
+    }
+    budget.unit = sim::Budget::Unit::bytes;
+    budget.value = cap.bytes > 0 ? static_cast<double>(cap.bytes)
+                                 : std::floor(cap.share * static_cast<double>(context.size.bytes));
+    budget.text = cap.text;
+    return budget;
+  }
+
+  /// How many tokens of each prompt every setting may keep, the prompts that confirm included: of those the
+  /// length alone is looked at.
+  void price_served(Settings& left) {
+    CostStudy study = *request_.cap.served;
+    study.generates = {std::max<std::uint64_t>(request_.evaluation.max_new_tokens, 2)};
+    for (TriedSetting* setting : left) {
+      study.policies = {setting->policy.composition};
+      for (const std::vector<Context>* contexts : {&search_, &confirming_})
+        for (const Context& context : *contexts) {
+          std::uint64_t& tokens = fits_[{setting->policy.composition.params, context.size.tokens}];
+          if (tokens > 0 || !setting->why.empty()) continue;
+          study.prompts = {context.size.tokens};
+          try {
+            const CostFit fit = cost_fits(study, request_.cap.limits).front();
+            tokens = fit.row.estimate->budget;
+            if (!fit.meets) drop(*setting, "price", "its least size exceeds the limit of " + fit.limit);
+          } catch (const Error& error) {
+            if (error.kind() != ErrorKind::usage) throw;
+            drop(*setting, "price", error.problem());
+          }
+        }
+    }
+    keep_there(left);
   }
 
   /// What keeps everything either fits or does not; other evictions cut down to what does.
   void drop_unfitting(Settings& left) {
+    if (request_.cap.served) {
+      price_served(left);
+      return;
+    }
     Settings whole;
     for (TriedSetting* setting : left)
       if (setting->policy.composition.eviction.spec->keeps_all()) whole.push_back(setting);
@@ -180,9 +229,15 @@ class Run {
   }
 
   void screen(Settings& left) {
-    const double share = request_.cap.share > 0 ? request_.cap.share
-                                                : static_cast<double>(request_.cap.bytes) /
-                                                      static_cast<double>(search_.front().size.bytes);
+    const Context& first = search_.front();
+    double share = request_.cap.share > 0
+                       ? request_.cap.share
+                       : static_cast<double>(request_.cap.bytes) / static_cast<double>(first.size.bytes);
+    if (request_.cap.served) {
+      share = 1;
+      for (const TriedSetting* setting : left)
+        share = std::min(share, budget_of(*setting, first).value / static_cast<double>(first.size.tokens));
+    }
     const bool answers = std::all_of(search_.begin(), search_.begin() + kScreened,
                                      [](const Context& context) { return !context.front().answers.empty(); });
     if (!answers || !trusts_peak_loss(request_.evaluation.cuts.front(), share)) return;
@@ -292,6 +347,20 @@ class Run {
     out.full_bytes = full / static_cast<double>(confirming_.size());
   }
 
+  /// Who was asked more prompts went further; among those, as survivors() orders.
+  std::optional<TriedSetting> nearest() const {
+    const TriedSetting* best = nullptr;
+    const auto before = [](const TriedSetting& a, const TriedSetting& b) {
+      if (a.answers.size() != b.answers.size()) return a.answers.size() > b.answers.size();
+      return best_first({a.answers, b.answers}).front() == 0;
+    };
+    for (const TriedSetting& setting : tried_)
+      if (!setting.answers.empty() && !engine_recipes(setting.policy.composition.params, 1).empty() &&
+          (best == nullptr || before(setting, *best)))
+        best = &setting;
+    return best == nullptr ? std::nullopt : std::optional(*best);
+  }
+
   static KeptAnswers kept_of(const std::vector<Answered>& answers) {
     KeptAnswers out;
     for (const Answered& answer : answers) {
@@ -304,7 +373,7 @@ class Run {
     return out;
   }
 
-  void write_tables(const Choice& out) {
+  void write_table(const std::string& name, const std::vector<TriedSetting>& settings) {
     Records table{
         {{"setting", "", "composition"},
          {"params", "", "the same with every effective parameter"},
@@ -316,19 +385,15 @@ class Run {
          {"kl", "nats", "KL(full || setting), mean over those prompts"},
          {"held_bytes", "bytes", "keys and values held at the end, mean over those prompts"}},
         {}};
-    const auto add = [&](const TriedSetting& setting, const std::string& left) {
+    for (const TriedSetting& setting : settings) {
       const Standing of = standing(setting.answers);
-      table.rows.push_back({setting.policy.text, setting.policy.composition.params, text_or_none(left),
-                            text_or_none(setting.why), value_of(setting.peak_loss),
-                            std::uint64_t{setting.answers.size()}, value_of(of.kept),
-                            setting.answers.empty() ? Value() : Value(of.kl),
+      table.rows.push_back({setting.policy.text, setting.policy.composition.params,
+                            text_or_none(setting.left), text_or_none(setting.why),
+                            value_of(setting.peak_loss), std::uint64_t{setting.answers.size()},
+                            value_of(of.kept), setting.answers.empty() ? Value() : Value(of.kl),
                             value_of(setting.held_bytes.value())});
-    };
-    for (const TriedSetting& setting : tried_) add(setting, setting.left);
-    folder_.write("tables/tried.csv", csv_text(table));
-    table.rows.clear();
-    add(out.confirmed, "");
-    folder_.write("tables/confirmed.csv", csv_text(table));
+    }
+    folder_.write("tables/" + name + ".csv", csv_text(table));
   }
 
   static void drop(TriedSetting& setting, const std::string& left, const std::string& why) {
@@ -369,6 +434,7 @@ class Run {
   Progress& progress_;
   StudyFolder folder_;
   std::vector<TriedSetting> tried_;
+  std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> fits_;  ///< tokens, by setting and prompt
   std::vector<Context> search_, confirming_;
 };
 

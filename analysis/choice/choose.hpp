@@ -14,6 +14,7 @@
 
 #include "analysis/asked/asked_cells.hpp"
 #include "analysis/choice/race.hpp"
+#include "analysis/cost/cost_fit.hpp"
 #include "analysis/loop/evaluation.hpp"
 #include "analysis/statistics/resamples.hpp"
 #include "analysis/statistics/running_mean.hpp"
@@ -23,10 +24,15 @@
 
 namespace kvsim::analysis {
 
-/// What a prompt's cache may take right after the cut: so many bytes, or a share of the full cache's.
+/// What a prompt's cache may take right after the cut: so many bytes, a share of the full cache's, or what a
+/// batch on a machine reads within a limit of time.
 struct CacheCap {
-  std::uint64_t bytes = 0;  ///< 0: a share
-  double share = 0;
+  std::uint64_t bytes = 0;  ///< 0: no bytes
+  double share = 0;         ///< 0: no share
+  /// Model, machine, serving and batch: each setting keeps the most tokens with which the model of costs says
+  /// that `limits` are met.
+  std::optional<CostStudy> served{};
+  CostLimits limits{};
   std::string text{};  ///< as typed
 };
 
@@ -68,6 +74,9 @@ struct Choice {
   double bytes = 0,
          full_bytes = 0;       ///< the winner's and the full cache's, mean over the prompts that confirm
   KeptAnswers found, answers;  ///< in the search, and of the prompts that confirm
+  /// Of the settings that an engine can do (engine_recipes.hpp) the best in the search, by its last prompt;
+  /// none: none answered.
+  std::optional<TriedSetting> nearest{};
 };
 
 /// Throws Error(usage) when the folder holds something else or a choice that was asked for differently, when

@@ -110,13 +110,41 @@ class Choose(CommandTest):
                 other = (self.folder / "stopped") / path.relative_to((self.folder / "choice"))
                 self.assertEqual(path.read_bytes(), other.read_bytes(), path)
 
+    def test_a_step_is_a_cap_as_cost_fit_says(self):
+        """Each setting keeps what it may of a prompt of that length, and one token more would take longer."""
+        served = "--machine", "a100-80-sxm", "--batch", "2000"
+        said = self.ok(*self.choose("step", "--max-new-tokens", "4", cap=("--tpot", "1ms", *served)))
+        self.assertRegex(said, "answers .* of 8 prompts")
+        (task, *_) = self.tasks("search", "step")
+        budgets = {row["params"]: int(row["budget_tokens"]) for row in task if not row["skipped"]}
+        self.assertGreater(len(set(budgets.values())), 5)
+        model = "--model", MODEL, *served, "--generate", "4"
+        full = task[0]["item"]
+        whole = json.loads(self.ok("evaluate", "--model", MODEL, "--workload", "keys.jsonl", "--item", full, "--cut", "question",
+                                   "--policy", "window", "--budget", "100%", "--max-new-tokens", "4", "--format", "json", "--quiet"))
+        prompt = int(whole["results"][0]["budget_tokens"])
+        for params, tokens in list(budgets.items())[:6]:
+            fit = json.loads(self.ok("cost", "fit", *model, "--prompt-tokens", prompt, "--policy", params, "--tpot", "1ms", "--format",
+                                     "json", "--quiet"))["results"][0]
+            self.assertEqual((fit["meets"], fit["budget_tokens"]), ("yes", tokens), params)
+        dropped = {row["params"]: row["why"] for row in table(self.folder / "step" / "tables" / "tried.csv") if row["left"] == "price"}
+        self.assertTrue(any(params.startswith("full()") for params in dropped), dropped)
+
+    def test_what_an_engine_does_is_said_in_its_words(self):
+        """The winner if one does it, else the nearest that answered, with what it kept."""
+        self.assertRegex(self.said, r"engine     (none .*; nearest of those tried:\n           .*, which kept .* of \d+ prompts.*\n *)?"
+                                    r"(kvpress|vLLM|SGLang|llama.cpp|OpenVINO GenAI): ")
+
     def test_what_cannot_be_chosen_is_refused(self):
         for arguments, said in (
                 (self.choose("choice"), "holds a choice"),
                 (self.choose("choice", "--resume", "--seed", "1"), "was asked for with other prompts, options"),
-                (self.choose("other", cap=()), "give the cap as bytes or as a share"),
+                (self.choose("other", cap=()), "give the cap as bytes, as a share"),
                 (self.choose("other", cap=("--memory", "much")), "not a size: 'much'"),
                 (self.choose("other", cap=("--share", "0%")), "leaves nothing"),
+                (self.choose("other", cap=("--tpot", "1ms")), "--tpot and --machine: go together"),
+                (self.choose("other", cap=("--share", "10%", "--machine", "a100-80-sxm")), "go together"),
+                (self.choose("none", cap=("--tpot", "1us", "--machine", "a100-80-sxm")), "no setting fits"),
                 (self.choose("."), "holds something else")):
             self.assertIn(said, self.fails(2, *arguments))
         few = (self.folder / "few.jsonl")

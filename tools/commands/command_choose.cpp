@@ -4,12 +4,14 @@
 #include <ostream>
 
 #include "analysis/choice/choose.hpp"
+#include "analysis/choice/engine_recipes.hpp"
 #include "analysis/results/numbers.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/shell_word.hpp"
 #include "sim/base/sizes.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/cost_options.hpp"
 #include "tools/options/cost_request.hpp"
 #include "tools/options/mistaken_files.hpp"
 #include "tools/options/option_numbers.hpp"
@@ -21,23 +23,40 @@ namespace {
 
 struct ChooseOptions {
   analysis::ChoiceRequest request;
-  std::string workload, fields, memory, share, cut = "prompt", loss = "1%";
+  std::string workload, fields, memory, share, tpot, cut = "prompt", loss = "1%";
+  CostOptions served;
   std::optional<std::uint64_t> max_new_tokens;
   bool chat = false, quiet = false;
 };
 
+/// What a step of a batch may take.
+analysis::CacheCap step_cap(const ChooseOptions& options) {
+  CostOptions served = options.served;
+  served.model = checkpoint_at(options.request.model);
+  analysis::CacheCap cap;
+  cap.served = cost_study(served, asked_model(served));
+  cap.limits = {.memory = cap.served->machine.memory, .per_token = parse_seconds(options.tpot, "--tpot")};
+  cap.text = options.tpot + " a token, batch " + served.batch + ", " + served.machine;
+  return cap;
+}
+
 analysis::CacheCap cap_of(const ChooseOptions& options) {
-  if (options.memory.empty() == options.share.empty())
-    usage_error("give the cap as bytes or as a share of the full cache's", "--memory, --share");
+  const bool timed = !options.tpot.empty();
+  if (options.memory.empty() + options.share.empty() + !timed != 2)
+    usage_error("give the cap as bytes, as a share of the full cache's, or as the time of a step",
+                "--memory, --share, --tpot", "Give one of them.");
+  if (timed != !options.served.machine.empty())
+    usage_error("go together", "--tpot and --machine", "The machine tells how long a step takes.");
+  if (timed) return step_cap(options);
   if (!options.share.empty()) {
     const double share = parse_share(options.share, "--share");
     if (share <= 0) usage_error("leaves nothing", "--share", "Say 10% for example.");
-    return {0, share, options.share};
+    return {.share = share, .text = options.share};
   }
   const std::optional<std::uint64_t> bytes = bytes_of(options.memory);
   if (!bytes || *bytes == 0)
     usage_error("not a size: '" + options.memory + "'", "--memory", "Say 512MiB, 2GiB or 500MB.");
-  return {*bytes, 0, options.memory};
+  return {.bytes = *bytes, .text = options.memory};
 }
 
 std::string percent(double share) {
@@ -63,6 +82,27 @@ std::string margin_text(const analysis::KeptAnswers& kept, double loss) {
   return "loses less than " + margin + "open; more prompts would tell";
 }
 
+std::string recipes_text(const analysis::Choice& choice, double share) {
+  const auto lines = [&](const analysis::TriedSetting& setting, const std::string& first) {
+    std::string out;
+    for (const analysis::EngineRecipe& recipe :
+         analysis::engine_recipes(setting.policy.composition.params, share))
+      out += (out.empty() ? first : std::string(11, ' ')) + recipe.engine + ": " + recipe.words +
+             (recipe.apart.empty() ? "" : " (" + recipe.apart + ")") + '\n';
+    return out;
+  };
+  std::string out = lines(choice.winner, "engine     ");
+  if (!out.empty()) return out;
+  out = "engine     none of those that kvsim knows does this";
+  if (!choice.nearest) return out + ", and none of what they do answered\n";
+  const analysis::Standing standing = analysis::standing(choice.nearest->answers);
+  share = choice.nearest->budget_share.value().value_or(1);
+  return out + "; nearest of those tried:\n           " + choice.nearest->policy.text + ", which kept " +
+         (standing.kept ? percent(*standing.kept) : "-") + " of " +
+         std::to_string(choice.nearest->answers.size()) + " prompts of the search\n" +
+         lines(*choice.nearest, std::string(11, ' '));
+}
+
 void print(const ChooseOptions& options, double loss, const analysis::Choice& choice) {
   const std::string& setting = choice.winner.policy.text;
   const auto bytes = [](double mean) { return bytes_text(static_cast<std::uint64_t>(std::llround(mean))); };
@@ -85,6 +125,7 @@ void print(const ChooseOptions& options, double loss, const analysis::Choice& ch
                         << shell_words({"--model", options.request.model, "--workload", options.workload,
                                         "--cut", options.cut, "--policy", setting, "--budget", budget})
                         << "\nPython     kvsim.hf.Cache(model, \"" << setting << "\", \"" << budget << "\")\n"
+                        << recipes_text(choice, choice.confirmed.budget_share.value().value_or(1))
                         << "tables     " << options.request.folder << "/tables\n";
 }
 
@@ -116,6 +157,7 @@ void add_choose_command(Command app) {
       app.add_subcommand("choose", "Find the setting of a cache that answers best under a cap", R"(Examples:
   kvsim choose --model DIR --workload mine.jsonl --share 10% -o choice
   kvsim choose --model DIR --workload mine.jsonl --memory 4MiB --cut question --settings 200 -o choice
+  kvsim choose --model DIR --workload mine.jsonl --tpot 12ms --batch 16 --machine a100-80-sxm -o choice
 )");
   const auto options = std::make_shared<ChooseOptions>();
   analysis::ChoiceRequest& request = options->request;
@@ -129,6 +171,11 @@ void add_choose_command(Command app) {
   command.add_option("--share", options->share, "SHARE",
                      "The cap: so much of the bytes of the full cache of each prompt, 10%");
   command.add_option("--memory", options->memory, "SIZE", "The cap: bytes of the cache of one prompt, 4MiB");
+  command.add_option("--tpot", options->tpot, "TIME",
+                     "The cap: time of a step of --batch sequences on --machine, 12ms: every setting keeps\n"
+                     "as much as kvsim cost fit says");
+  command.add_option("--batch", options->served.batch, "N", "Sequences that the machine serves at once");
+  command.add_option("--machine", options->served.machine, "MACHINE", "Name (kvsim cost machines) or a file");
   command.add_option(
       "--cut", options->cut, "CUT",
       "Where the prompt ends for policies: prompt (the question is known), question (it is not)");

@@ -4,9 +4,14 @@
 #include <set>
 
 #include "analysis/choice/drawn_settings.hpp"
+#include "analysis/choice/engine_recipes.hpp"
 #include "analysis/choice/race.hpp"
 #include "policies/builtin.hpp"
+#include "sim/base/csv_records.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/param_value.hpp"
+#include "sim/base/read_file.hpp"
+#include "tests/support/source_folder.hpp"
 
 using namespace kvsim;
 using namespace kvsim::analysis;
@@ -90,4 +95,60 @@ TEST_CASE("a race orders by what is kept, then by KL") {
     const std::vector<std::vector<Answered>> one{answers({1}, 0.1), answers({0}, 0.2)};
     CHECK(survivors(one, 2) == std::vector<std::size_t>{0, 1});
   }
+}
+
+namespace {
+
+std::string recipe_of(const std::string& setting, const std::string& engine, double share = 0.25) {
+  for (const EngineRecipe& recipe :
+       engine_recipes(policy::parse_composition(setting, policy::builtin()).params, share))
+    if (recipe.engine == engine) return recipe.words;
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("every press that kvpress.csv calls equal has a recipe, and no other press has one of its own") {
+  const std::string path = test::source_folder() + "/policies/kvpress.csv";
+  const std::string text = read_file(path, 1 << 20);
+  CsvRecords rows(text, path);
+  std::set<std::string> equal;
+  for (rows.record(); !rows.done();) {
+    const std::vector<std::string> row = rows.record();
+    std::string words;
+    try {
+      words = row[1].empty() ? "" : recipe_of(row[1], "kvpress");
+    } catch (const Error&) {
+      continue;  // refused by name: a trace cannot have it
+    }
+    if (row[2].empty() || words.starts_with(row[0] + "(")) {
+      INFO(row[0]);
+      CHECK(row[2].empty());
+      CHECK(words.starts_with(row[0] + "("));
+      equal.insert(row[0]);
+    }
+  }
+  CHECK(equal.size() == 8);
+}
+
+TEST_CASE("a recipe has the setting's numbers, and another setting has none") {
+  CHECK(recipe_of("snapkv(window=16,pool=avg:7)", "kvpress") ==
+        "SnapKVPress(compression_ratio=0.750, window_size=16, kernel_size=7)");
+  CHECK(recipe_of("snapkv(window=16,pool=max:7)", "kvpress").empty());
+  CHECK(recipe_of("snapkv(sinks=4)", "kvpress").empty());
+  CHECK(recipe_of("streaming_llm(sinks=8,decode=false)", "kvpress", 0.1) ==
+        "StreamingLLMPress(compression_ratio=0.900, n_sink=8)");
+  CHECK(recipe_of("streaming_llm(sinks=8)", "kvpress").empty());
+  CHECK(recipe_of("full+fp8(format=e5m2)", "vLLM") == "--kv-cache-dtype fp8_e5m2");
+  CHECK(recipe_of("full+fp8(format=e5m2)", "SGLang") == "--kv-cache-dtype fp8_e5m2");
+  CHECK(recipe_of("full+fp8(scale=head)", "vLLM").empty());
+  CHECK(recipe_of("full+int8", "vLLM").empty());
+  CHECK(recipe_of("turboquant.vllm", "vLLM") == "--kv-cache-dtype turboquant_4bit_nc");
+  CHECK(recipe_of("full+llama_cpp(keys=q5_1,values=f16,rotate=true)", "llama.cpp") ==
+        "-fa on -ctk q5_1 -ctv f16");
+  CHECK(recipe_of("openvino(recent=2)", "OpenVINO GenAI") ==
+        "CacheEvictionConfig(32 * 1, 32 * 2, int(0.250 * prompt_tokens) // 32 * 32, AggregationMode.NORM_SUM, "
+        "snapkv_window_size=8)");
+  CHECK(recipe_of("openvino.gpu", "OpenVINO GenAI").empty());
+  CHECK(engine_recipes("keydiff", 0.5).empty());
 }

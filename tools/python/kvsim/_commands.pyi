@@ -66,7 +66,8 @@ def view(trace: Path, policies: Policy | Iterable[Policy], budgets: Budget | Ite
 def evaluate(model: Path, workload: Path | Iterable[Mapping[str, Any]], policies: Policy | Iterable[Policy], budgets: Budget | Iterable[Budget], *, cut: str | int | Iterable[str | int]='prompt', mode: str='both', seed: int=0, progress: Progress=None, answer: _Option=..., answered: _Option=..., chat: bool=..., decisions: Path | None=..., elem: Literal['auto', 'f32', 'bf16', 'f16'] | None=..., fields: _Option=..., force: Literal['answer', 'full'] | None=..., gamma: _Option=..., item: _Option=..., least_full: _Option=..., losses: bool=..., max_new_tokens: _Option=..., memory_limit: _Option=..., output: Path | None=..., overwrite: bool=..., per: Literal['answer', 'token', 'layer'] | None=..., positions: Literal['text', 'cache-step', 'cache-once'] | None=..., prefill: Literal['dense', 'chunked'] | None=..., prefill_chunk: _Option=..., profile: _Option=..., prompt: Path | None=..., sequence: _Option=..., temperature: _Option=..., threads: _Option=..., trace: Path | None=..., turns: Literal['requests', 'golden', 'own'] | None=...) -> Table:
     """What the model answers when its cache is the policy's: a row per item, policy, budget and cut.
 
-    model: a folder with config.json, safetensors and a tokenizer, or a GGUF file. workload: a JSON Lines file, or its items as dicts.
+    model: a folder with config.json, safetensors and a tokenizer, or a GGUF file. workload: a file (JSON Lines, a JSON array, csv; Parquet
+    through pyarrow), or its items as dicts.
     """
     ...
 
