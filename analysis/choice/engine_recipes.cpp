@@ -36,18 +36,20 @@ constexpr Known kKnown[] = {
     {"kvpress", "l2_norm(sinks=0,window=0,granularity=1,drop=0,decode=false,phase=pre,tie=oldest)+uniform()",
      "KnormPress(" PRESS ")"},
     {"kvpress",
-     "tova(unit=layer,sinks=0,window=1,granularity=1,decode=false,phase=pre,prompt=rank,tie=oldest)+uniform()",
+     "tova(unit=layer,sinks=0,window=1,granularity=1,decode=false,phase=pre,prompt=rank,tie=oldest)"
+     "+uniform()",
      "TOVAPress(" PRESS ")"},
     {"kvpress",
-     "h2o(recent=0,sinks=0,window=0,rows=0,prompt_weight=sum,normalise=mean_since,decode=false,feedback=renorm,"
-     "unit=lane,granularity=1,phase=pre,prompt=rank,tie=oldest)+uniform()",
+     "h2o(recent=0,sinks=0,window=0,rows=0,prompt_weight=sum,normalise=mean_since,decode=false,"
+     "feedback=renorm,unit=lane,granularity=1,phase=pre,prompt=rank,tie=oldest)+uniform()",
      "ObservedAttentionPress(" PRESS ")"},
     {"kvpress", "streaming_llm(sinks={sinks},window=0,decode=false)+uniform()",
      "StreamingLLMPress(" PRESS ", n_sink={sinks})"},
     {"vLLM", "full()+uniform()+fp8(format={format},scale=one)", "--kv-cache-dtype fp8_{format}"},
     {"vLLM", "full()+uniform()+int8(variant=vllm)", "--kv-cache-dtype int8_per_token_head"},
     {"vLLM",
-     "full()+uniform()+turboquant(bits=4,form=mse,values=4,value_form=range,rotation=hadamard,unit_length=true)",
+     "full()+uniform()+turboquant(bits=4,form=mse,values=4,value_form=range,rotation=hadamard,"
+     "unit_length=true)",
      "--kv-cache-dtype turboquant_4bit_nc", "leaves the first and last two layers as they are"},
     {"SGLang", "full()+uniform()+fp8(format={format},scale=one)", "--kv-cache-dtype fp8_{format}"},
     {"llama.cpp", "full()+uniform()+llama_cpp(keys={keys},values={values},rotate=true)",
@@ -59,8 +61,8 @@ constexpr Known kKnown[] = {
     {"llama.cpp", "full()+uniform()+q4_0()", "-fa on -ctk q4_0 -ctv q4_0",
      "rotates keys and values before it codes them, since April 2026"},
     {"OpenVINO GenAI",
-     "openvino(block=32,start={start},recent={recent},aggregation=norm_sum,snapkv_window={window},pool_width=7,"
-     "kvcrush=0,anchor={anchor},draws={draws},inside=false)+uniform()",
+     "openvino(block=32,start={start},recent={recent},aggregation=norm_sum,snapkv_window={window},"
+     "pool_width=7,kvcrush=0,anchor={anchor},draws={draws},inside=false)+uniform()",
      "CacheEvictionConfig(32 * {start}, 32 * {recent}, int({share} * prompt_tokens) // 32 * 32, "
      "AggregationMode.NORM_SUM, snapkv_window_size={window})"},
 };

@@ -35,8 +35,4 @@ double swap_time(const Link& link, std::uint64_t bytes, std::uint64_t chunk) {
   return 2 * transfer_time(link, bytes, ceil_divided(bytes, chunk));
 }
 
-double switch_time(const Link& link, std::uint64_t bytes_out, std::uint64_t bytes_in) {
-  return transfer_time(link, bytes_out, 1) + transfer_time(link, bytes_in, 1);
-}
-
 }  // namespace kvsim::cost

@@ -29,7 +29,5 @@ double ahead_block(double early, double late, double store, double compute);
 /// (vLLM copies K and V of each layer and block separately), the last one shorter. The alternative is
 /// recomputing it by a prefill. Throws Error(usage) for a chunk of zero bytes.
 double swap_time(const Link& link, std::uint64_t bytes, std::uint64_t chunk);
-/// Returns the time to replace one user's cache by another's.
-double switch_time(const Link& link, std::uint64_t bytes_out, std::uint64_t bytes_in);
 
 }  // namespace kvsim::cost

@@ -11,6 +11,7 @@
 #include "policies/parts/oracles/optimal_retention.hpp"
 #include "tests/bench/paired.hpp"
 #include "tests/support/decoding_rows.hpp"
+#include "tests/support/retained_attention.hpp"
 #include "tests/support/textbook_retention.hpp"
 
 using namespace kvsim;
@@ -24,12 +25,12 @@ std::string title(const test::Decoding& run, std::size_t budget, const char* pai
 
 double best_retains(const test::Decoding& run, std::size_t budget) {
   const policy::MassAhead future(run.view(), run.prompt);
-  return policy::retained_attention(run.view(), policy::OptimalRetention(future).plan(future, budget));
+  return test::retained_attention(run.view(), policy::OptimalRetention(future).plan(future, budget));
 }
 
 double greedy_retains(const test::Decoding& run, std::size_t budget) {
   const policy::MassAhead future(run.view(), run.prompt);
-  return policy::retained_attention(run.view(), policy::future_greedy(future, budget));
+  return test::retained_attention(run.view(), policy::future_greedy(future, budget));
 }
 
 void textbook_against_ours(std::size_t prompt, std::size_t n_steps, std::size_t budget, int pairs) {

@@ -154,6 +154,18 @@ class Requests(CommandTest):
         del bare["request"]["replay"]
         self.assertIn("has no hashes of its blocks", self.fails(3, "requests", "info", self.write("x.jsonl", json.dumps(bare) + "\n")))
 
+    def test_fields_of_ones_own_log_may_lie_in_objects(self):
+        """As OpenAI's API answers: created, usage.prompt_tokens, usage.completion_tokens."""
+        lines = [{"id": f"c{i}", "created": 1700000000 + i, "usage": {"prompt_tokens": 90 + i, "completion_tokens": 7}} for i in range(3)]
+        name = self.write("api.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+        message = self.fails(3, "requests", "info", name)
+        self.assertIn("--from jsonl --fields time=NAME,prompt=NAME,output=NAME", message)
+        fields = "--from", "jsonl", "--fields", "time=created,prompt=usage.prompt_tokens,output=usage.completion_tokens"
+        row = self.row(name, *fields)
+        self.assertEqual([row[key] for key in ("requests", "prompt_tokens")], ["3", str(90 + 91 + 92)])
+        self.assertIn('usage: missing "tokens"', self.fails(3, "requests", "info", name, *fields[:3],
+                                                             "time=created,prompt=usage.tokens,output=usage.completion_tokens"))
+
     def test_events_of_a_cache_are_no_requests(self):
         event = {"timestamp": 5, "event": {"worker_id": 1, "event": {"event_id": 0, "data": {"removed": {"block_hashes": [7]}}}}}
         message = self.fails(3, "requests", "info", self.write("kv.jsonl", json.dumps(event) + "\n"))

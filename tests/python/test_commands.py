@@ -172,5 +172,7 @@ def test_prompts_of_a_parquet_file(model, tmp_path):
     from pyarrow import Table, parquet
     items = [{"prompt": "The code of apple is river. The code of apple is", "answers": ["river"]}]
     parquet.write_table(Table.from_pylist(items), tmp_path / "items.parquet")
-    asked = {"policies": "snapkv", "budgets": 0.5, "max_new_tokens": 2}
-    assert kvsim.evaluate(model, tmp_path / "items.parquet", **asked).csv == kvsim.evaluate(model, items, **asked).csv
+    asked = {"policies": "keydiff", "budgets": 0.5, "max_new_tokens": 2}
+    table = kvsim.evaluate(model, tmp_path / "items.parquet", **asked).to_pandas()
+    assert len(table) == 2 and not table["skipped"].any()
+    assert table.equals(kvsim.evaluate(model, items, **asked).to_pandas())

@@ -45,9 +45,8 @@ void derived(Entries& entries, const Model& model) {
                 kScreen * transfer_time(memory, static_cast<std::uint64_t>(kWeights + kLongCache), 0));
   entries.exact("250 tokens, weights alone", "8.500", "s",
                 kScreen * transfer_time(memory, static_cast<std::uint64_t>(kWeights), 0));
-  entries.exact(
-      "switch between two users of 11 GB", "1.1", "s",
-      switch_time(pcie, static_cast<std::uint64_t>(kLongCache), static_cast<std::uint64_t>(kLongCache)));
+  entries.exact("switch between two users of 11 GB", "1.1", "s",
+                2 * transfer_time(pcie, static_cast<std::uint64_t>(kLongCache), 1));
   const Machine machine = ideal(kRate, kBandwidth);
   const PassTime pass = pass_time(model, machine, serve(kLong, 1, 1), kLong, 0, false);
   const double n = static_cast<double>(kLong);
@@ -84,8 +83,7 @@ void headline(Entries& entries, const Model& model) {
   entries.within(0.03, "250 tokens at 4K", "8.5", "s", screen(kShort), "the paper leaves the cache out");
   entries.within(0.03, "250 tokens at 50K", "9.8", "s", screen(kLong));
   entries.within(0.15, "context switch at 50K", "1.1", "s",
-                 switch_time({kPcie, 0}, static_cast<std::uint64_t>(cache_bytes(model, kLong)),
-                             static_cast<std::uint64_t>(cache_bytes(model, kLong))),
+                 2 * transfer_time({kPcie, 0}, static_cast<std::uint64_t>(cache_bytes(model, kLong)), 1),
                  "decimal bytes here");
 }
 

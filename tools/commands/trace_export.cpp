@@ -41,15 +41,16 @@ void add_trace_export(Command trace) {
   kvsim trace export run.h5 -o run.safetensors
   kvsim trace export run.h5 -o run.npz
 
-Arrays: layers.0.q, .k, .v [heads, rows, dim] of each layer (and .wo) as stored, queries and keys after RoPE;
-token_ids, positions, flags [tokens], inv_freq, and where the trace has them q_token, sinks, text_offset and
-text_bytes. What kvsim trace info --format json says is in safetensors' metadata under "kvsim", or the array
-"description". NumPy has no bfloat16: .npz holds its bits as uint16. Attention rows, column statistics and times
-stay behind.
+Arrays: layers.0.q, .k, .v [heads, rows, dim] of each layer, and .wo, as
+stored, queries and keys after RoPE; token_ids, positions, flags [tokens],
+inv_freq, and where the trace has them q_token, sinks, text_offset, text_bytes.
+What kvsim trace info --format json says is the metadata "kvsim" of safetensors,
+the array "description" of .npz. NumPy has no bfloat16: .npz holds its bits as
+uint16. Attention rows, column statistics and times stay behind.
 )");
   const auto options = std::make_shared<TraceExportOptions>();
   command.add_required("TRACE", options->file, "", "Trace");
-  command.add_required("-o,--output", options->output, "", "File to write: .safetensors or .npz");
+  command.add_required("-o,--output", options->output, "FILE", "To write: .safetensors or .npz");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing file");
   command.add_flag("-q,--quiet", options->quiet, "No progress");
   command.callback([options] { export_trace(*options); });

@@ -41,8 +41,9 @@ void add_trace_manifest(Command trace) {
       R"(Examples:
   kvsim trace manifest traces --licence CC-BY-4.0
   kvsim trace manifest traces --licence CC-BY-4.0 --part 2GiB
-  split -b 2G -d -a 3 traces/long.h5 traces/long.h5.
   kvsim trace check --manifest traces/manifest.json
+
+Parts are those of `split -b 2G -d -a 3 long.h5 long.h5.`.
 )");
   const auto options = std::make_shared<ManifestOptions>();
   command.add_required("FOLDER", options->folder, "DIR", "Folder of traces, and of what goes with them");

@@ -139,10 +139,6 @@ WorkloadItem parse_workload_item(std::string_view text, const std::string& path,
   return *found;
 }
 
-std::vector<WorkloadItem> read_workload(const std::string& path) {
-  return parse_workload(read_file(path, kMaxWorkloadBytes), path);
-}
-
 WorkloadItem read_workload_item(const std::string& path, const std::string& id) {
   return parse_workload_item(read_file(path, kMaxWorkloadBytes), path, id);
 }

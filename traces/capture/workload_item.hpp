@@ -56,7 +56,6 @@ bool is_workload(std::string_view text, const std::string& path);
 /// is none.
 std::vector<WorkloadItem> parse_workload(std::string_view text, const std::string& path,
                                          const FieldNames& fields = {});
-std::vector<WorkloadItem> read_workload(const std::string& path);
 
 /// The item with the given `id` in a JSON Lines file; if `id` is empty, the only item. Throws Error(input)
 /// naming file and line when a line holds no prompt or two items have the same id, Error(usage) when there is

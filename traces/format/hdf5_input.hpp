@@ -39,7 +39,6 @@ class InputDataset {
   const std::vector<std::uint64_t>& dims() const { return dims_; }
   std::uint64_t bytes() const { return bytes_; }  ///< logical
   const std::string& where() const { return where_; }
-  bool has_checksum() const { return checksum_; }
   /// Throws Error(input) unless the extent is `expected`; `reason` says where that extent comes from.
   void expect(const std::vector<std::uint64_t>& expected, const char* reason) const;
 

@@ -532,16 +532,6 @@ ModelConfig read(const std::string& text, const std::string& path, Purpose purpo
 
 }  // namespace
 
-const std::vector<std::string>& supported_model_types() {
-  static const std::vector<std::string> kTypes = [] {
-    std::vector<std::string> types;
-    for (const Family& family : families())
-      if (family.runs) types.emplace_back(family.type);
-    return types;
-  }();
-  return kTypes;
-}
-
 ModelConfig read_model_config(const std::string& text, const std::string& path) {
   return read(text, path, Purpose::sizes);
 }

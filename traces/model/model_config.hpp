@@ -72,7 +72,4 @@ ModelConfig parse_model_config(const std::string& json, const std::string& path)
 /// what gguf_config() makes of it.
 ModelConfig load_model_config(const std::string& model_path);
 
-/// The model types that kvsim runs, in alphabetical order.
-const std::vector<std::string>& supported_model_types();
-
 }  // namespace kvsim::model

@@ -1,6 +1,7 @@
 // Logs of one's own as JSON Lines, whose fields may have any names (ReadOptions::fields).
 #include <algorithm>
 #include <boost/json/serialize.hpp>
+#include <utility>
 
 #include "sim/base/strict_json.hpp"
 #include "traces/requests/line_format.hpp"
@@ -24,7 +25,8 @@ class OwnJsonReader : public LineReader {
     const boost::json::value value = parse_strict_json(line, out.where(), kMaxLogValues);
     const JsonObject object(value, out.where());
     Request request{.time_s = time_of(object)};
-    if (const boost::json::value* session = object.find(own_name(options_, "session")))
+    const auto [owner, name] = place_of(object, own_name(options_, "session"));
+    if (const boost::json::value* session = owner.find(name))
       out.continue_session(request, session->is_string() ? std::string(session->get_string())
                                                          : boost::json::serialize(*session));
     const bool known = take(object, "prompt", prompt_, prompt_tokens_);
@@ -44,30 +46,37 @@ class OwnJsonReader : public LineReader {
   }
 
  private:
+  /// The object that has a field, and what it is called there: usage.prompt_tokens lies in usage.
+  static std::pair<JsonObject, std::string> place_of(const JsonObject& object, std::string_view name) {
+    const std::size_t dot = name.find('.');
+    if (object.has(name) || dot == std::string_view::npos) return {object, std::string(name)};
+    return place_of(object.object(name.substr(0, dot)), name.substr(dot + 1));
+  }
+
   double time_of(const JsonObject& object) const {
-    const std::string field(own_name(options_, "time"));
-    const boost::json::value& value = object.at(field);
-    return value.is_string() ? seconds_at(std::string(value.get_string()), field, object.where())
-                             : object.number(field, 0, kMostSeconds);
+    const auto [owner, field] = place_of(object, own_name(options_, "time"));
+    const boost::json::value& value = owner.at(field);
+    return value.is_string() ? seconds_at(std::string(value.get_string()), field, owner.where())
+                             : owner.number(field, 0, kMostSeconds);
   }
 
   /// Reads tokens and their number; false: the number alone.
   bool take(const JsonObject& object, std::string_view field, std::vector<std::uint64_t>& tokens,
             std::uint64_t& count) const {
     tokens.clear();
-    const std::string name(own_name(options_, field));
-    const boost::json::value& value = object.at(name);
+    const auto [owner, name] = place_of(object, own_name(options_, field));
+    const boost::json::value& value = owner.at(name);
     if (const boost::json::array* ids = value.if_array()) {
       for (const boost::json::value& id : *ids)
-        tokens.push_back(json_integer(id, object.path(name), 0, UINT32_MAX));
+        tokens.push_back(json_integer(id, owner.path(name), 0, UINT32_MAX));
     } else if (value.is_string()) {
       if (!options_.encode)
-        usage_error("is a text, whose tokens only a tokenizer knows", object.path(name),
+        usage_error("is a text, whose tokens only a tokenizer knows", owner.path(name),
                     "Add --tokenizer MODEL, or give its number of tokens.");
       for (const std::int32_t id : options_.encode(std::string(value.get_string())))
         tokens.push_back(static_cast<std::uint64_t>(id));
     } else {
-      count = object.integer(name, 0, kMostTokens);
+      count = owner.integer(name, 0, kMostTokens);
       return false;
     }
     count = tokens.size();
@@ -91,8 +100,11 @@ std::string_view own_name(const ReadOptions& options, std::string_view field) {
 // Recognised by nothing: it is read so only where that is said.
 LineFormat own_json_format() {
   LineFormat format;
-  format.said = {"jsonl", "Your own JSON Lines, alike; prompt and output may be texts or lists of token ids",
-                 true};
+  format.said = {
+      "jsonl",
+      "Your own JSON Lines, alike, with names like usage.prompt_tokens for what lies in objects; prompt and "
+      "output may be texts or lists of token ids",
+      true};
   format.defaults = {.block_tokens = 16, .tail = Tail::missing, .from_first = true};
   format.reader = [](const ReadOptions& options) { return std::make_unique<OwnJsonReader>(options); };
   return format;

@@ -65,7 +65,9 @@ const LineFormat& format_of(std::string_view line, const std::string& where) {
   for (const LineFormat& format : formats())
     if (recognises(format, names)) return format;
   input_error("looks like no known format of requests", where,
-              "Known: " + joined(format_names()) + "; name it: --from FORMAT.");
+              "Known: " + joined(format_names()) +
+                  "; name it: --from FORMAT. For a log of your own also what it calls its fields: "
+                  "--from jsonl --fields time=NAME,prompt=NAME,output=NAME.");
 }
 
 void skip_mark(std::string_view& line) {

@@ -32,15 +32,4 @@ RetentionPlan make_plan(const MassAhead& future, std::size_t budget, std::vector
   return {std::move(kept), std::move(until)};
 }
 
-double retained_attention(const MatrixView& attention, const RetentionPlan& plan) {
-  double sum = 0;
-  for (std::size_t s = 0; s < attention.rows; ++s) {
-    const std::size_t own = attention.cols - attention.rows + s;
-    const std::span<const float> seen = attention.row(s).first(own + 1);
-    for (std::size_t j = 0; j <= own; ++j)
-      if (j == own || plan.until[j] > s) sum += static_cast<double>(seen[j]);
-  }
-  return sum;
-}
-
 }  // namespace kvsim::policy

@@ -25,8 +25,4 @@ struct RetentionPlan {
 /// among those evicted before step 0, the newest of equals.
 RetentionPlan make_plan(const MassAhead& future, std::size_t budget, std::vector<std::uint32_t> until);
 
-/// Returns the attention on residents and on every query's own key, summed over all steps. `attention`: the
-/// rows that the plan's MassAhead was made from.
-double retained_attention(const MatrixView& attention, const RetentionPlan& plan);
-
 }  // namespace kvsim::policy

@@ -40,7 +40,6 @@ OffloadRates toy_rates() {
 TEST_CASE("Transfers take their bytes and their copies", "[offload]") {
   const Link link{.bandwidth = 1000, .latency = 0.5};
   CHECK(transfer_time(link, 2000, 3) == 3.5);
-  CHECK(switch_time(link, 2000, 1000) == 4);
   CHECK(swap_time(link, 2000, 900) == 2 * (2 + 3 * 0.5));  // the third copy is of 200 bytes
   CHECK(swap_time(link, 0, 900) == 0);
   CHECK_THROWS_AS(swap_time(link, 2000, 0), Error);

@@ -10,11 +10,13 @@
 #include "sim/base/error.hpp"
 #include "tests/support/decoding_rows.hpp"
 #include "tests/support/exhaustive_retention.hpp"
+#include "tests/support/retained_attention.hpp"
 #include "tests/support/textbook_retention.hpp"
 
 namespace kvsim::policy::test_optimal_retention {
 
-using kvsim::test::Decoding, kvsim::test::lifelike_rows, kvsim::test::random_rows, kvsim::test::rows;
+using kvsim::test::Decoding, kvsim::test::lifelike_rows, kvsim::test::random_rows, kvsim::test::rows,
+    kvsim::test::retained_attention;
 using Positions = std::vector<Position>;
 
 namespace {

@@ -147,8 +147,8 @@ TEST_CASE("a recipe has the setting's numbers, and another setting has none") {
   CHECK(recipe_of("full+llama_cpp(keys=q5_1,values=f16,rotate=true)", "llama.cpp") ==
         "-fa on -ctk q5_1 -ctv f16");
   CHECK(recipe_of("openvino(recent=2)", "OpenVINO GenAI") ==
-        "CacheEvictionConfig(32 * 1, 32 * 2, int(0.250 * prompt_tokens) // 32 * 32, AggregationMode.NORM_SUM, "
-        "snapkv_window_size=8)");
+        "CacheEvictionConfig(32 * 1, 32 * 2, int(0.250 * prompt_tokens) // 32 * 32, "
+        "AggregationMode.NORM_SUM, snapkv_window_size=8)");
   CHECK(recipe_of("openvino.gpu", "OpenVINO GenAI").empty());
   CHECK(engine_recipes("keydiff", 0.5).empty());
 }
