@@ -1,5 +1,6 @@
 #include "traces/model/gguf_blocks.hpp"
 
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -76,6 +77,14 @@ void part_q8_0(Block block, BlockParts& to) {
   std::memcpy(to.numbers, block + 2, 32);
 }
 
+/// Numbers of one bit of fraction (e2m1), doubled, and half the power of two that the first byte stands for.
+void part_mxfp4(Block block, BlockParts& to) {
+  static constexpr std::int8_t kDoubled[]{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  set_group(to, 0, std::ldexp(1.0F, block[0] - 128));
+  set_halves(block + 1, 0, to);
+  for (int i = 0; i < 32; ++i) to.numbers[i] = kDoubled[to.numbers[i]];
+}
+
 // Blocks of 256: a scale and a minimum for all, and for each of eight groups of 32 a factor on either.
 
 /// The factors of group g have six bits each, in twelve bytes: those of the first four groups are the low six
@@ -127,10 +136,11 @@ struct Known {
   void (*part)(Block, BlockParts&);
   BlockForm form;
 };
-constexpr Known kKnown[]{{"Q4_0", part_q4_0, {32, 4, -8, true}}, {"Q4_1", part_q4_1, {32, 4, 0, true}},
-                         {"Q5_0", part_q5_0, {32, 8, 0, true}},  {"Q5_1", part_q5_1, {32, 8, 0, true}},
-                         {"Q8_0", part_q8_0, {32, 8, 0, true}},  {"Q4_K", part_q4_k, {32, 4, 0, false}},
-                         {"Q5_K", part_q5_k, {32, 8, 0, false}}, {"Q6_K", part_q6_k, {16, 8, 0, false}}};
+constexpr Known kKnown[]{{"Q4_0", part_q4_0, {32, 4, -8, true}},  {"Q4_1", part_q4_1, {32, 4, 0, true}},
+                         {"Q5_0", part_q5_0, {32, 8, 0, true}},   {"Q5_1", part_q5_1, {32, 8, 0, true}},
+                         {"Q8_0", part_q8_0, {32, 8, 0, true}},   {"Q4_K", part_q4_k, {32, 4, 0, false}},
+                         {"Q5_K", part_q5_k, {32, 8, 0, false}},  {"Q6_K", part_q6_k, {16, 8, 0, false}},
+                         {"MXFP4", part_mxfp4, {32, 8, 0, false}}};
 
 const Known* find_known(std::string_view name) {
   for (const Known& known : kKnown)

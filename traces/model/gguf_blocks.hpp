@@ -25,7 +25,8 @@ struct BlockForm {
 BlockForm block_form(const GgufType& type);
 void part_block(const GgufType& type, const std::byte* block, BlockParts& to);
 
-/// Whether widen_blocks() knows the type: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K.
+/// Whether widen_blocks() knows the type: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K or
+/// MXFP4.
 bool can_widen(const GgufType& type);
 
 /// Widens `blocks` blocks of a type that is known, of any alignment, to blocks * type.items floats.

@@ -369,6 +369,9 @@ std::vector<std::int64_t> Gguf::integers(std::string_view key) const {
 std::vector<double> Gguf::numbers(std::string_view key) const {
   return read(key, true, "an array of floats", number_at);
 }
+std::vector<bool> Gguf::flags(std::string_view key) const {
+  return read(key, true, "an array of bools", flag_at);
+}
 
 const GgufTensor& Gguf::tensor(std::string_view name) const {
   const auto found = tensors_.find(name);

@@ -52,10 +52,12 @@ class Gguf {
   bool flag(std::string_view key) const;
   /// Bytes as they are in the file; the format asks for UTF-8, which nothing has checked.
   std::string_view text(std::string_view key) const;
-  /// Arrays of texts, of integers of any width, and of floats (as number() reads them, but of any value).
+  /// Arrays of texts, of integers of any width, of floats (as number() reads them, but of any value), and of
+  /// bools.
   std::vector<std::string_view> texts(std::string_view key) const;
   std::vector<std::int64_t> integers(std::string_view key) const;
   std::vector<double> numbers(std::string_view key) const;
+  std::vector<bool> flags(std::string_view key) const;
   std::uint64_t integer_or(std::string_view key, std::uint64_t absent) const {
     return has(key) ? integer(key) : absent;
   }

@@ -14,7 +14,7 @@
 namespace kvsim::model {
 
 /// The config.json that the file amounts to, with a member "gguf" that names the file and counts its tensors
-/// by type. Architectures llama, phi3, qwen2 and qwen3. Throws Error(input) naming the key at fault.
+/// by type. What the file does not say is as llama.cpp has it. Throws Error(input) naming the key at fault.
 std::string gguf_config(const Gguf& file);
 /// The same of the file at `path`.
 std::string gguf_config(const std::string& path);
@@ -22,9 +22,9 @@ std::string gguf_config(const std::string& path);
 std::pair<double, double> gguf_bits(const std::string& path);
 
 /// The file's tensors under the names of a Hugging Face checkpoint, where they are in the file, in its types.
-/// But rows of q and k of the architecture llama, which its files hold interleaved, are copied in their order
-/// into `owned`, which must live as long as the result. Throws Error(input) for a tensor or type that is not
-/// known.
+/// But rows of q and k that are interleaved in files of Llama's kin are copied in their order into `owned`,
+/// which must live as long as the result, and a tensor of many experts or heads is as many tensors. Throws
+/// Error(input) for a tensor or type that is not known.
 TensorMap gguf_tensors(const Gguf& file, std::vector<std::unique_ptr<std::byte[]>>& owned);
 
 }  // namespace kvsim::model

@@ -53,6 +53,7 @@ void refuse_if_present(const JsonObject& config, const char* field, const char* 
 bool names_known_classes(const JsonObject& config, const Family& family) {
   if (family.code.empty()) return false;
   for (const auto& [part, name] : config.object("auto_map").raw()) {
+    if (part == "AutoTokenizer") continue;  // Phi-4-mini takes another model's
     const std::string text = name.is_string() ? std::string(name.get_string()) : "";
     const std::size_t dot = text.rfind('.');
     if (dot == std::string::npos || !text.substr(dot + 1).starts_with(family.code)) return false;
@@ -95,6 +96,7 @@ constexpr std::string_view kHarmless[]{"_attn_implementation",
                                        "attention_dropout",
                                        "attn_dropout",
                                        "attn_dropout_prob",
+                                       "full_attn_mod",
                                        "attn_pdrop",
                                        "layerdrop",
                                        "chunk_size_feed_forward",
@@ -147,7 +149,6 @@ constexpr std::string_view kComputed[]{"attn_logit_softcapping",
                                        "n_group",
                                        "scale_attn_weights",
                                        "use_logn_attn",
-                                       "full_attn_mod",
                                        "no_rope_layers",
                                        "no_rope_layer_interval",
                                        "layer_norm_elementwise_affine",
@@ -188,7 +189,6 @@ void refuse_foreign_parts(const JsonObject& config, const std::set<std::string>&
 
 /// Refuses what kvsim knows the sizes of, but does not compute.
 void refuse_to_run(const JsonObject& config, const Family& family, const ModelConfig& model) {
-  refuse_if_present(config, "quantization_config", "quantised checkpoints are not supported");
   // Gemma's files say gelu, or another field says what is meant, and mean the approximation.
   const char* known = model.gelu ? "gelu_pytorch_tanh" : "silu";
   const std::string field(family.activation), activation = config.text_or(field.c_str(), known);
@@ -502,6 +502,7 @@ ModelConfig read_model(JsonObject config, Purpose purpose) {
   if (purpose == Purpose::sizes) {
     model.stored_weights = read_stored_weights(config);
   } else {
+    model.stored_weights = read_runnable_weights(config);
     refuse_to_run(config, family, model);
     model.norm_eps =
         config.number_or(model.centred_norms ? "layer_norm_eps" : "rms_norm_eps", 0, 1, family.norm_eps);

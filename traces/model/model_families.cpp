@@ -14,9 +14,9 @@ constexpr NormNames kNormsOfGlm4{"input_layernorm", "post_self_attn_layernorm", 
                                  "post_mlp_layernorm"};
 
 /// DeepSeek V3, which is Kimi K2 under another name.
-constexpr Family deepseek_v3(std::string_view type, bool runs) {
+constexpr Family deepseek_v3(std::string_view type) {
   return {.type = type,
-          .runs = runs,
+          .runs = true,
           .code = "Deepseek",
           .max_positions = 4096,
           .parts = {.interleaved = true},
@@ -66,7 +66,7 @@ constexpr Family kFamilies[]{
      .experts = {.count = 64, .used = 0, .width = 1407, .shared_width = 2},
      .sparse = Sparse::behind,
      .shared = Shared::times},
-    deepseek_v3("deepseek_v3", true),
+    deepseek_v3("deepseek_v3"),
     {.type = "exaone4",
      .runs = true,
      .kv_heads = 32,
@@ -199,7 +199,7 @@ constexpr Family kFamilies[]{
      .experts = {.count = 16, .used = 2},
      .sparse = Sparse::periodic,
      .memory = Memory::jamba},
-    deepseek_v3("kimi_k2", false),
+    deepseek_v3("kimi_k2"),
     {.type = "llama", .runs = true, .max_positions = 2048, .attention_bias = Biased::all, .mlp_bias = true},
     {.type = "minimax_m2",
      .code = "MiniMaxM2",

@@ -75,8 +75,8 @@ void read_yarn(const JsonObject& scaling, RopeConfig& rope) {
   rope.beta_slow = scaling.number_or("beta_slow", 1e-6, kMaxFactor, rope.beta_slow);
   rope.truncate = scaling.flag_or("truncate", true);
   if (rope.theta <= 1) input_error("yarn needs a rope_theta above 1", scaling.where());
-  if (rope.beta_slow >= rope.beta_fast)
-    input_error("beta_slow must be smaller than beta_fast", scaling.where());
+  if (rope.beta_slow > rope.beta_fast)  // they are equal in Kimi K2
+    input_error("beta_slow must not be larger than beta_fast", scaling.where());
   const double mscale = scaling.number_or("mscale", 0, kMaxFactor, 0);
   const double mscale_all = scaling.number_or("mscale_all_dim", 0, kMaxFactor, 0);
   if (mscale_all > 0) rope.all_temperature = yarn_temperature(rope.factor, mscale_all);

@@ -174,7 +174,7 @@ Elem tensor_elem(const StoredTensor& tensor, const std::string& name) {
   if (tensor.dtype == "F16") return Elem::f16;
   if (tensor.dtype == "BF16") return Elem::bf16;
   input_error("dtype " + tensor.dtype + " is not supported", tensor.file + " tensor " + in_quotes(name),
-              "kvsim reads F32, F16 and BF16 checkpoints; quantised ones must be converted first.");
+              "kvsim reads F32, F16 and BF16, F8_E4M3 with scales of blocks, and gpt-oss's 4 bits.");
 }
 
 TensorMap parse_safetensors(std::span<const std::byte> file, const std::string& path) {

@@ -48,7 +48,6 @@ StoredWeights read_bitsandbytes(const JsonObject& object) {
 }
 
 StoredWeights read_fp8(const JsonObject& object) {
-  check_left_out(object, "modules_to_not_convert");
   StoredWeights stored{.bits = 8, .constants = kSingle, .product_bits = 8};  // so are the inputs
   if (!object.has("weight_block_size")) return stored;
   const boost::json::array& sizes = object.array("weight_block_size");
@@ -116,6 +115,7 @@ StoredWeights read_stored_weights(const JsonObject& config) {
   } else if (method == "bitsandbytes") {
     stored = read_bitsandbytes(object);
   } else if (method == "fp8") {
+    check_left_out(object, "modules_to_not_convert");
     stored = read_fp8(object);
   } else if (method == "mxfp4") {
     // Experts: 4 bits, and 8 of a scale for each 32 inputs (Open Compute Project, Microscaling Formats 1.0).
@@ -127,6 +127,20 @@ StoredWeights read_stored_weights(const JsonObject& config) {
         "weights quantised by " + in_quotes(method) + " are not supported", object.path("quant_method"),
         std::string("Supported: awq, bitsandbytes, compressed-tensors, fp8, gptq, mxfp4. ") + kByHand);
   }
+  stored.method = method;
+  return stored;
+}
+
+StoredWeights read_runnable_weights(const JsonObject& config) {
+  if (!config.has("quantization_config")) return {};
+  const JsonObject object = config.object("quantization_config");
+  const std::string method = object.text("quant_method");
+  if (method != "fp8" && method != "mxfp4")
+    input_error("weights quantised by " + in_quotes(method) + " are not supported",
+                object.path("quant_method"), "Runs read fp8 and mxfp4. Convert the checkpoint to 16 bits.");
+  StoredWeights stored = method == "fp8" ? read_fp8(object) : StoredWeights{};
+  if (const std::string format = object.text_or("fmt", "e4m3"); format != "e4m3")
+    input_error("only e4m3 is supported, not " + in_quotes(format), object.path("fmt"));
   stored.method = method;
   return stored;
 }

@@ -27,5 +27,8 @@ struct StoredWeights {
 /// compressed-tensors of one group. Tables of a whole matrix (g_idx, code books) are not counted. Throws
 /// Error(input) for other methods, and where only some of the blocks' matrices are quantised.
 StoredWeights read_stored_weights(const JsonObject& config);
+/// The same of a model that is to run, where each tensor says by its type whether it is quantised: fp8 and
+/// mxfp4. Throws Error(input) for others.
+StoredWeights read_runnable_weights(const JsonObject& config);
 
 }  // namespace kvsim::model

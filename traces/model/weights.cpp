@@ -8,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
+#include "traces/model/scaled_floats.hpp"
 
 namespace kvsim::model {
 namespace {
@@ -21,7 +22,8 @@ std::string shape_text(const std::vector<std::uint64_t>& shape) {
 /// Returns tensors by name and records which were requested.
 class Loader {
  public:
-  explicit Loader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  Loader(const Checkpoint& checkpoint, const StoredWeights& stored)
+      : checkpoint_(checkpoint), stored_(stored) {}
 
   std::vector<float> vector(const std::string& name, const std::vector<std::uint64_t>& shape) {
     const StoredTensor& tensor = take(name, shape);
@@ -36,8 +38,7 @@ class Loader {
   }
 
   Linear linear(const std::string& name, std::uint64_t out, std::uint64_t in, bool bias) {
-    const StoredTensor& tensor = take(name + ".weight", {out, in});
-    Linear linear = matrix(tensor, name + ".weight", 0, out, in);
+    Linear linear = matrix(take_matrix(name + ".weight", out, in), name + ".weight", 0, out, in);
     if (bias) linear.bias = vector(name + ".bias", {out});
     return linear;
   }
@@ -46,7 +47,7 @@ class Loader {
   std::vector<Linear> fused(const std::string& name, const std::vector<std::uint64_t>& outs,
                             std::uint64_t in) {
     const std::uint64_t rows = std::accumulate(outs.begin(), outs.end(), std::uint64_t{0});
-    const StoredTensor& whole = take(name + ".weight", {rows, in});
+    const Held whole = take_matrix(name + ".weight", rows, in);
     std::vector<Linear> parts;
     std::uint64_t first = 0;
     for (const std::uint64_t out : outs) {
@@ -60,9 +61,31 @@ class Loader {
   /// `name`_bias [count, width]. Of the width's outputs those from `first` on, every `step`-th.
   std::vector<Linear> stacked(const std::string& name, std::uint64_t count, std::uint64_t in,
                               std::uint64_t width, std::uint64_t first, std::uint64_t step) {
+    const std::size_t outs = width / step;
+    std::vector<Linear> matrices = checkpoint_.has(name + "_blocks")
+                                       ? stacked_mxfp4(name, count, in, width, first, step)
+                                       : stacked_plain(name, count, in, width, first, step);
+    const std::vector<float> biases = vector(name + "_bias", {count, width});
+    for (std::uint64_t number = 0; number < count; ++number)
+      for (std::uint64_t out = 0; out < outs; ++out)
+        matrices[number].bias.push_back(biases[number * width + first + out * step]);
+    return matrices;
+  }
+
+  bool has(const std::string& name) const { return checkpoint_.has(name); }
+  const std::set<std::string>& taken() const { return taken_; }
+
+ private:
+  /// A tensor, and what owns its data if that is not the file.
+  struct Held {
+    StoredTensor tensor;
+    std::shared_ptr<const void> owner{};
+  };
+
+  std::vector<Linear> stacked_plain(const std::string& name, std::uint64_t count, std::uint64_t in,
+                                    std::uint64_t width, std::uint64_t first, std::uint64_t step) {
     const StoredTensor& tensor = take(name, {count, in, width});
     const Elem elem = tensor_elem(tensor, name);
-    const std::vector<float> biases = vector(name + "_bias", {count, width});
     const std::size_t one = elem_bytes(elem), outs = width / step;
     std::vector<Linear> matrices;
     for (std::uint64_t number = 0; number < count; ++number) {
@@ -74,25 +97,71 @@ class Loader {
           for (std::uint64_t i = begin; i < std::min(in, begin + kBlock); ++i)
             std::copy_n(from + (i * width + first + out * step) * one, one,
                         rows->data() + (out * in + i) * one);
-      Linear& linear = matrices.emplace_back(Linear{rows->data(), elem, outs, in, {}, {}, rows});
-      for (std::uint64_t out = 0; out < outs; ++out)
-        linear.bias.push_back(biases[number * width + first + out * step]);
+      matrices.push_back({rows->data(), elem, outs, in, {}, {}, rows});
     }
     return matrices;
   }
 
-  const std::set<std::string>& taken() const { return taken_; }
-
- private:
-  /// Rows [first, first + out) of a tensor.
-  static Linear matrix(const StoredTensor& tensor, const std::string& name, std::uint64_t first,
-                       std::uint64_t out, std::uint64_t in) {
-    if (const GgufType* type = tensor.blocks) {
-      const std::byte* from = tensor.data.data() + first * (in / type->items) * type->bytes;
-      return {nullptr, Elem::f32, out, in, {}, std::make_shared<const PackedWeights>(*type, from, out, in)};
+  /// The same in 4 bits (gpt-oss): `name`_blocks [count, width, in / 32, 16], which are stored output by
+  /// output, two inputs a byte, and `name`_scales [count, width, in / 32].
+  std::vector<Linear> stacked_mxfp4(const std::string& name, std::uint64_t count, std::uint64_t in,
+                                    std::uint64_t width, std::uint64_t first, std::uint64_t step) {
+    const std::uint64_t blocks = in / mxfp4().items, bytes = in / 2;
+    const StoredTensor &pairs = take(name + "_blocks", {count, width, blocks, mxfp4().items / 2}),
+                       &scales = take(name + "_scales", {count, width, blocks});
+    for (const StoredTensor* tensor : {&pairs, &scales})
+      if (tensor->dtype != "U8")
+        input_error("dtype " + tensor->dtype + ", but numbers in 4 bits and their scales are U8",
+                    tensor->file + " tensor " + in_quotes(name + (tensor == &pairs ? "_blocks" : "_scales")));
+    if (in % mxfp4().items != 0)
+      input_error(std::to_string(in) + " inputs are no whole number of blocks of 32",
+                  pairs.file + " tensor " + in_quotes(name + "_blocks"));
+    if (std::find(scales.data.begin(), scales.data.end(), std::byte{0xff}) != scales.data.end())
+      input_error("a scale is 255, which stands for no number",
+                  scales.file + " tensor " + in_quotes(name + "_scales"));
+    std::vector<Linear> matrices;
+    for (std::uint64_t number = 0; number < count; ++number) {
+      std::vector<std::byte> rows;
+      for (std::uint64_t row = number * width + first; row < (number + 1) * width; row += step)
+        append_mxfp4(pairs.data.subspan(row * bytes, bytes), scales.data.subspan(row * blocks, blocks), rows);
+      matrices.push_back(matrix_of_blocks(mxfp4(), rows.data(), width / step, in));
     }
+    return matrices;
+  }
+
+  static Linear matrix_of_blocks(const GgufType& type, const std::byte* blocks, std::uint64_t out,
+                                 std::uint64_t in) {
+    return {nullptr, Elem::f32, out, in, {}, std::make_shared<const PackedWeights>(type, blocks, out, in)};
+  }
+
+  /// Rows [first, first + out) of a tensor.
+  static Linear matrix(const Held& held, const std::string& name, std::uint64_t first, std::uint64_t out,
+                       std::uint64_t in) {
+    const auto& [tensor, owner] = held;
+    if (const GgufType* type = tensor.blocks)
+      return matrix_of_blocks(*type, tensor.data.data() + first * (in / type->items) * type->bytes, out, in);
     const Elem elem = tensor_elem(tensor, name);
-    return {tensor.data.data() + first * in * elem_bytes(elem), elem, out, in, {}};
+    return {tensor.data.data() + first * in * elem_bytes(elem), elem, out, in, {}, {}, owner};
+  }
+
+  /// A matrix; one in 8 bits (DeepSeek V3) times its scales, `name`_scale_inv, in bf16.
+  Held take_matrix(const std::string& name, std::uint64_t out, std::uint64_t in) {
+    const StoredTensor& tensor = take(name, {out, in});
+    if (tensor.dtype != "F8_E4M3") return {tensor};
+    if (stored_.method != "fp8")
+      input_error("is stored in 8 bits, and config.json has no quantization_config of the method fp8",
+                  tensor.file + " tensor " + in_quotes(name));
+    const std::uint64_t block_out = stored_.outputs == 0 ? out : stored_.outputs,
+                        block_in = stored_.inputs == 0 ? in : stored_.inputs;
+    const std::string scales_name = name + "_scale_inv";
+    std::vector<std::uint64_t> shape{(out + block_out - 1) / block_out, (in + block_in - 1) / block_in};
+    // A scale of the whole matrix may have any number of dimensions.
+    if (const StoredTensor& scales = checkpoint_.tensor(scales_name);
+        stored_.outputs == 0 && scales.elements() == 1)
+      shape = scales.shape;
+    const auto rows = std::make_shared<const std::vector<std::uint16_t>>(
+        scaled_rows({tensor.data, in, block_out, block_in, vector(scales_name, shape)}));
+    return {{"BF16", tensor.shape, std::as_bytes(std::span(*rows)), tensor.file}, rows};
   }
 
   const StoredTensor& take(const std::string& name, const std::vector<std::uint64_t>& shape) {
@@ -106,6 +175,7 @@ class Loader {
   }
 
   const Checkpoint& checkpoint_;
+  const StoredWeights& stored_;
   std::set<std::string> taken_;
 };
 
@@ -146,6 +216,16 @@ LatentWeights load_latent(Loader& loader, const ModelConfig& config, const std::
   weights.down_kv =
       loader.linear(attention + "kv_a_proj_with_mqa", latent.rank + latent.rotated, hidden, false);
   weights.kv_norm = loader.vector(attention + "kv_a_layernorm.weight", {latent.rank});
+  if (loader.has(attention + "k_b_proj.0.weight")) {  // GGUF files have them absorbed
+    for (std::uint32_t head = 0; head < config.n_heads; ++head) {
+      const std::string number = std::to_string(head);
+      weights.keys.push_back(
+          loader.linear(attention + "k_b_proj." + number, latent.rank, latent.plain, false));
+      weights.values.push_back(
+          loader.linear(attention + "v_b_proj." + number, latent.value, latent.rank, false));
+    }
+    return weights;
+  }
   std::vector<std::uint64_t> outs;
   for (std::uint32_t head = 0; head < config.n_heads; ++head)
     outs.insert(outs.end(), {latent.plain, latent.value});
@@ -160,13 +240,14 @@ LatentWeights load_latent(Loader& loader, const ModelConfig& config, const std::
 GatedMlp load_mlp(Loader& loader, const ModelConfig& config, const std::string& mlp, std::uint64_t inner,
                   const std::array<const char*, 3>& names = {"gate_proj", "up_proj", "down_proj"}) {
   const std::uint64_t hidden = config.hidden_size;
+  const bool bias = config.mlp_bias || config.experts.biased;
   if (config.fused_gate_up) {
     const std::vector<Linear> gate_up = loader.fused(mlp + "gate_up_proj", {inner, inner}, hidden);
-    return {gate_up[0], gate_up[1], loader.linear(mlp + names[2], hidden, inner, config.mlp_bias)};
+    return {gate_up[0], gate_up[1], loader.linear(mlp + names[2], hidden, inner, bias)};
   }
-  return {loader.linear(mlp + names[0], inner, hidden, config.mlp_bias),
-          loader.linear(mlp + names[1], inner, hidden, config.mlp_bias),
-          loader.linear(mlp + names[2], hidden, inner, config.mlp_bias)};
+  return {loader.linear(mlp + names[0], inner, hidden, bias),
+          loader.linear(mlp + names[1], inner, hidden, bias),
+          loader.linear(mlp + names[2], hidden, inner, bias)};
 }
 
 /// The experts of gpt-oss: all in one tensor, gates and ups in turn.
@@ -186,11 +267,13 @@ ExpertWeights load_stacked_experts(Loader& loader, const ModelConfig& config, co
 
 ExpertWeights load_experts(Loader& loader, const ModelConfig& config, const std::string& layer) {
   const Experts& experts = config.experts;
-  if (experts.biased) return load_stacked_experts(loader, config, layer);
   const bool mixtral = config.model_type == "mixtral";
   const std::string mlp = layer + (mixtral ? "block_sparse_moe." : "mlp.");
+  if (experts.biased && !loader.has(mlp + "experts.0.gate_proj.weight"))  // of a GGUF file each is apart
+    return load_stacked_experts(loader, config, layer);
   ExpertWeights weights;
-  weights.router = loader.linear(mlp + "gate", experts.count, config.hidden_size, false);
+  weights.router = loader.linear(mlp + (experts.biased ? "router" : "gate"), experts.count,
+                                 config.hidden_size, experts.biased);
   for (std::uint32_t expert = 0; expert < experts.count; ++expert) {
     const std::string name = mlp + "experts." + std::to_string(expert) + ".";
     weights.experts.push_back(mixtral ? load_mlp(loader, config, name, experts.width, {"w1", "w3", "w2"})
@@ -258,6 +341,11 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t
   return weights;
 }
 
+/// Whether the tensor is of a layer behind the last one that predicts further tokens (DeepSeek V3).
+bool predicts_further(const ModelConfig& config, const std::string& name) {
+  return config.predicts_further && name.starts_with("model.layers." + std::to_string(config.n_layers) + ".");
+}
+
 /// Whether the tensor holds frequencies that old checkpoints store although they follow from config.json.
 bool redundant(const std::string& name) {
   return name.ends_with(".rotary_emb.inv_freq");
@@ -267,7 +355,7 @@ void check_unused(const Checkpoint& checkpoint, const ModelConfig& config, const
                   std::vector<std::string>& notes) {
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (taken.contains(name) || redundant(name)) continue;
-    if (name.starts_with("model.layers."))
+    if (name.starts_with("model.layers.") && !predicts_further(config, name))
       input_error("a " + config.model_type + " model of " + std::to_string(config.n_layers) +
                       " layers has no such tensor",
                   tensor.file + " tensor " + in_quotes(name),
@@ -329,7 +417,7 @@ std::vector<float> LayerWeights::output_projection() const {
 }
 
 Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config) {
-  Loader loader(checkpoint);
+  Loader loader(checkpoint, config.stored_weights);
   Weights weights;
   weights.embedding = loader.linear("model.embed_tokens", config.vocab_size, config.hidden_size, false);
   weights.elem = weights.embedding.elem;

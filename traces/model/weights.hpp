@@ -22,7 +22,7 @@ struct Linear {
   std::vector<float> bias;  ///< [out] or empty
   /// The matrix, if it is quantised; data is then null, and elem f32.
   std::shared_ptr<const PackedWeights> packed{};
-  /// What `data` points to where the file has the matrix in another order.
+  /// What `data` points to where the file has the matrix in another order or other numbers.
   std::shared_ptr<const void> reordered{};
 
   /// Rows [first, first + n) as floats: in place if the file stores them as aligned floats, else in

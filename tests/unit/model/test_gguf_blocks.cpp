@@ -14,7 +14,7 @@ const std::string kGolden = KVSIM_SOURCE_DIR "/tests/golden/gguf/types.gguf";
 TEST_CASE("blocks of every GGUF type widen to the package's floats, bit for bit, from any alignment") {
   const GgufFile golden(kGolden);
   for (const char* name :
-       {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}) {
+       {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"}) {
     INFO(name);
     const GgufTensor& tensor = golden.content.tensor(name);
     const GgufTensor& wanted = golden.content.tensor(std::string(name) + ".values");

@@ -103,7 +103,7 @@ TEST_CASE("a product with packed weights is that with their floats, whatever els
   const GgufFile golden(KVSIM_SOURCE_DIR "/tests/golden/gguf/types.gguf");
   Workers workers(2);
   const std::uint64_t in = 512;
-  for (const char* name : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}) {
+  for (const char* name : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"}) {
     const GgufTensor& two = golden.content.tensor(name);  // 2 rows
     const std::size_t row_bytes = two.data.size() / 2;
     for (const std::uint64_t out : {1U, 16U, 41U, 131U}) {

@@ -295,7 +295,7 @@ TEST_CASE("what kvsim does not compute is refused by name") {
               "llama, mistral, mixtral, olmo2, olmo3, olmoe, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, smollm3"));
   CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama?"));
   CHECK_THAT(problem("", {"model_type"}), Contains("missing \"model_type\""));
-  CHECK_THAT(problem(R"("quantization_config":{"bits":4})"), Contains("quantised"));
+  CHECK_THAT(problem(R"("quantization_config":{"quant_method":"awq","bits":4})"), Contains("quantised by"));
   CHECK_THAT(problem(R"("num_local_experts":8)"), Contains("no experts"));
   CHECK_THAT(problem(R"("num_experts":8)"), Contains("no experts"));
   for (const char* type : {"llama", "phi3"})
@@ -305,6 +305,10 @@ TEST_CASE("what kvsim does not compute is refused by name") {
       R"("auto_map":{"AutoConfig":"configuration_phi3.Phi3Config","AutoModelForCausalLM":"modeling_phi3.Phi3ForCausalLM"})";
   CHECK(problem(phi3, {}, "phi3") == "accepted");
   CHECK_THAT(problem(phi3), Contains("own model code"));
+  // Phi-4-mini's file.
+  CHECK(problem(R"("auto_map":{"AutoConfig":"configuration_phi3.Phi3Config","AutoTokenizer":"Xenova/gpt-4o"},
+                   "full_attn_mod":1,"interpolate_factor":1,"lm_head_bias":false)",
+                {}, "phi3") == "accepted");
   CHECK_THAT(problem(R"("auto_map":[])", {}, "phi3"), Contains("auto_map"));
   CHECK_THAT(problem(R"("auto_map":{"AutoConfig":7})", {}, "phi3"), Contains("own model code"));
   CHECK_THAT(problem(R"("n_routed_experts":8)"), Contains("no experts"));

@@ -44,6 +44,22 @@ TEST_CASE("a run agrees with transformers at every stage", "[golden]") {
   }
 }
 
+TEST_CASE("Kimi K2 is DeepSeek V3 under another name") {
+  GoldenCheckpoint golden("deepseek_v3_latent");
+  const std::vector<float> expected = run(golden, 40, 2).logits;
+  const std::string name = "\"model_type\": \"deepseek_v3\"";
+  std::string json = golden.config.json;
+  REQUIRE(json.find(name) != std::string::npos);
+  golden.config = parse_model_config(
+      json.replace(
+          json.find(name), name.size(),
+          "\"model_type\": \"kimi_k2\", \"auto_map\": {\"AutoModel\": \"modeling_deepseek.DeepseekV3Model\"}"),
+      "config.json");
+  CHECK(golden.config.model_type == "kimi_k2");
+  CHECK(golden.config.needs_processor());
+  CHECK(run(golden, 40, 2).logits == expected);
+}
+
 TEST_CASE("unrotating the keys gives them back") {
   for (const std::string& variant : golden_variants()) {
     const GoldenCheckpoint golden(variant);

@@ -53,8 +53,8 @@ TEST_CASE("rope scaling that is not supported is refused by name") {
       problem(
           R"("rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4,"original_max_position_embeddings":64})"),
       Contains("smaller than high_freq_factor"));
-  CHECK_THAT(problem(R"("rope_scaling":{"type":"yarn","factor":4,"beta_fast":1,"beta_slow":1})"),
-             Contains("smaller than beta_fast"));
+  CHECK_THAT(problem(R"("rope_scaling":{"type":"yarn","factor":4,"beta_fast":1,"beta_slow":2})"),
+             Contains("larger than beta_fast"));
   CHECK_THAT(problem(R"("rope_theta":1,"rope_scaling":{"type":"yarn","factor":4})"), Contains("above 1"));
 }
 
