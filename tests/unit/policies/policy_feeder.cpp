@@ -27,6 +27,10 @@ class RunPrompt final : public Prompt {
   MatrixView queries(int head) const override { return view(run_.queries, head, run_.unit.head_dim); }
   Rotary rotary() const override { return {.inv_freq = run_.inv_freq}; }
   double scale() const override { return kScale; }
+  double cap() const override { return run_.cap; }
+  float sink(int head) const override {
+    return run_.sinks.empty() ? Prompt::sink(head) : run_.sinks[static_cast<std::size_t>(head)];
+  }
   MatrixView output_weights(int head) const override {
     const auto dim = static_cast<std::size_t>(run_.unit.value_dim);
     return {run_.output_weights[static_cast<std::size_t>(head)].data(), dim, kHidden, kHidden};

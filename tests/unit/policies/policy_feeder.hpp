@@ -22,6 +22,8 @@ struct Run {
   std::vector<std::vector<float>> output_weights;  ///< per query head, [value_dim, hidden]
   std::vector<std::uint8_t> classes;               ///< [length]
   std::vector<float> inv_freq;                     ///< of the rotation, half split; the scale is kScale
+  double cap = 0;                                  ///< of logits, or 0
+  std::vector<float> sinks;                        ///< per query head, or empty: there are none
 
   std::size_t length() const { return prompt + decode; }
   float p(int query_head, std::size_t query, std::size_t key) const {

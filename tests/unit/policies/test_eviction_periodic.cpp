@@ -21,20 +21,32 @@ double product(const std::vector<float>& a, std::size_t i, const std::vector<flo
   return sum;
 }
 
+/// What the softmax of a row takes of a key, not normalised.
+double weight_of(const Run& run, int head, std::size_t query, std::size_t key) {
+  double x = kScale * product(run.queries[static_cast<std::size_t>(head)], query,
+                              run.keys[static_cast<std::size_t>(head / run.unit.group)], key);
+  if (run.cap != 0) x = run.cap * std::tanh(x / run.cap);
+  return std::exp(x);
+}
+/// The same of the head's sink.
+double weight_of_sink(const Run& run, int head) {
+  return run.sinks.empty() ? 0 : std::exp(static_cast<double>(run.sinks[static_cast<std::size_t>(head)]));
+}
+
 /// Keys and queries all around the origin, and the attention that follows from them.
-Run attending_run(const Shape& shape, std::uint64_t seed) {
+Run attending_run(const Shape& shape, std::uint64_t seed, double cap = 0, std::vector<float> sinks = {}) {
   Run run = random_run(shape, seed);
+  run.cap = cap;
+  run.sinks = std::move(sinks);
   for (auto* tensor : {&run.keys, &run.queries})
     for (std::vector<float>& rows : *tensor)
       for (float& x : rows) x = 6 * x - 3;
   for (int head = 0; head < run.unit.n_query_heads(); ++head) {
-    const auto& queries = run.queries[static_cast<std::size_t>(head)];
-    const auto& keys = run.keys[static_cast<std::size_t>(head / run.unit.group)];
     for (std::size_t i = 0; i < run.length(); ++i) {
-      double sum = 0;
-      for (std::size_t j = 0; j <= i; ++j) sum += std::exp(kScale * product(queries, i, keys, j));
+      double sum = weight_of_sink(run, head);
+      for (std::size_t j = 0; j <= i; ++j) sum += weight_of(run, head, i, j);
       for (std::size_t j = 0; j <= i; ++j)
-        run.p(head, i, j) = static_cast<float>(std::exp(kScale * product(queries, i, keys, j)) / sum);
+        run.p(head, i, j) = static_cast<float>(weight_of(run, head, i, j) / sum);
     }
   }
   return run;
@@ -71,11 +83,9 @@ std::vector<double> attended(const Run& run, const Positions& at, std::size_t wi
   std::vector<double> out(at.size());
   for (int head = 0; head < run.unit.group; ++head)
     for (std::size_t i = at.size() - window; i < at.size(); ++i) {
-      double sum = 0;
+      double sum = weight_of_sink(run, head);
       const auto weight = [&](std::size_t j) {
-        return std::exp(kScale * product(run.queries[static_cast<std::size_t>(head)],
-                                         static_cast<std::size_t>(at[i]), run.keys[0],
-                                         static_cast<std::size_t>(at[j])));
+        return weight_of(run, head, static_cast<std::size_t>(at[i]), static_cast<std::size_t>(at[j]));
       };
       for (std::size_t j = 0; j <= i; ++j) sum += weight(j);
       for (std::size_t j = 0; j <= i; ++j) out[j] += weight(j) / sum;
@@ -173,6 +183,29 @@ TEST_CASE("periodic cuts as its definition does") {
             }).held);
     }
   }
+}
+
+TEST_CASE("periodic computes rows with the model's cap and sinks") {
+  // The heads' sinks take nearly all of a row and next to nothing, so that heads weigh otherwise than
+  // without.
+  std::size_t differ = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const Shape shape{.prompt = 14, .decode = 30, .n_lanes = 1, .group = 2};
+    const std::size_t budget = 8 + seed % 7, interval = 1 + seed % 4;
+    const std::string policy =
+        "periodic(base=snapkv(window=3,pool=none),interval=" + std::to_string(interval) + ")";
+    std::vector<std::vector<Positions>> held;
+    for (const auto& [cap, sinks] :
+         {std::pair<double, std::vector<float>>{0, {}}, {1.5, {}}, {0, {4, -4}}, {1.5, {4, -4}}}) {
+      const Run run = attending_run(shape, seed, cap, sinks);
+      held.push_back(feed(policy, run, budget).held);
+      CHECK(held.back() == slow(run, budget, interval, 3, false, [&](const Positions& at) {
+                             return attended(run, at, 3);
+                           }).held);
+      differ += held.back() != held.front();
+    }
+  }
+  CHECK(differ > 12);  // of 36: the test would see whether cap and sinks count
 }
 
 TEST_CASE("an answer that fits is never cut, and the prompt is cut as by the base") {
