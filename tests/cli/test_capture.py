@@ -174,6 +174,16 @@ class Capture(CommandTest):
         self.assertGreaterEqual((self.folder / "run.h5").stat().st_size - lean_bytes, stored)
         self.rows("run.h5", "--policy", "h2o", "--budget", "25%")
 
+    def test_what_info_says_of_quantised_models_with_sinks_and_with_latents(self):
+        (self.folder / "ids.json").write_text("[3, 4, 5, 6, 7, 8]")
+        for name, sinks, latent in ("gpt_oss_mxfp4", True, False), ("deepseek_v3_fp8", False, True):
+            self.ok("capture", "--model", SOURCE / "tests/golden/quantised" / name, "--tokens", "ids.json", "--max-new-tokens", 2,
+                    "--overwrite", "-o", "run.h5", "--quiet")
+            model = json.loads(self.ok("trace", "info", "run.h5", "--format", "json"))["model"]
+            with h5py.File(self.folder / "run.h5") as trace:
+                stored = trace["model/sinks"][...].tolist() if sinks else None
+            self.assertEqual((model["sinks"], model["values_in_keys"], model["logit_softcap"]), (stored, latent, 0))
+
     def test_token_flags_follow_from_the_text(self):
         for prompt in "needle-0500-one.txt", "variables-0500.txt":
             self.ok(*self.capture("--max-new-tokens", 8, "--ignore-eos", "--overwrite", prompt=PROMPTS / prompt))

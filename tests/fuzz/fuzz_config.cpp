@@ -13,16 +13,18 @@ namespace kvsim::fuzz::fuzz_config {
 namespace {
 
 const model::Checkpoint* checkpoint_of(const std::string& model_type) {
-  static const std::string kGolden = KVSIM_SOURCE_DIR "/tests/golden/capture/";
+  static const std::string kGolden = KVSIM_SOURCE_DIR "/tests/golden/";
   static const std::map<std::string, model::Checkpoint> kCheckpoints = [] {
     std::map<std::string, model::Checkpoint> out;
-    for (const auto& [type, folder] : {std::pair{"llama", "llama_rope_llama3"},
-                                       {"phi3", "phi3_partial_rotary"},
-                                       {"qwen2", "qwen2_mixed_windows"},
-                                       {"qwen3", "qwen3_qk_norm"},
-                                       {"cohere", "cohere_qk_norm"},
-                                       {"olmo3", "olmo3_yarn_in_full_layers"},
-                                       {"smollm3", "smollm3_unrotated_layer"}})
+    for (const auto& [type, folder] : {std::pair{"llama", "capture/llama_rope_llama3"},
+                                       {"phi3", "capture/phi3_partial_rotary"},
+                                       {"qwen2", "capture/qwen2_mixed_windows"},
+                                       {"qwen3", "capture/qwen3_qk_norm"},
+                                       {"cohere", "capture/cohere_qk_norm"},
+                                       {"olmo3", "capture/olmo3_yarn_in_full_layers"},
+                                       {"smollm3", "capture/smollm3_unrotated_layer"},
+                                       {"deepseek_v3", "quantised/deepseek_v3_fp8"},
+                                       {"gpt_oss", "quantised/gpt_oss_mxfp4"}})
       out.emplace(std::piecewise_construct, std::forward_as_tuple(type),
                   std::forward_as_tuple(kGolden + folder));
     return out;
@@ -32,12 +34,16 @@ const model::Checkpoint* checkpoint_of(const std::string& model_type) {
 }
 
 void load(const model::Checkpoint& checkpoint, const model::ModelConfig& config) {
-  for (const model::LayerWeights& layer : model::load_weights(checkpoint, config).layers)
-    for (const model::Linear* part : {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up}) {
+  for (const model::LayerWeights& layer : model::load_weights(checkpoint, config).layers) {
+    std::vector<const model::Linear*> parts{&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up};
+    if (layer.experts != nullptr) parts.push_back(&layer.experts->experts.back().down);
+    for (const model::Linear* part : parts) {
+      if (part->out == 0) continue;  // of another kind of layer
       std::vector<float> row;
       require(std::isfinite(part->rows(part->out - 1, 1, row)[part->in - 1]),
               "weights lie within their file");
     }
+  }
 }
 
 void read(std::string_view input) {

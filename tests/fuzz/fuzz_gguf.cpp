@@ -19,7 +19,7 @@ void ask(const model::Gguf& file, const std::string& key) {
   answers += accepts([&] { file.flag(key); });
   answers += accepts([&] { file.text(key); });
   const int lists = accepts([&] { file.texts(key); }) + accepts([&] { file.integers(key); }) +
-                    accepts([&] { file.numbers(key); });
+                    accepts([&] { file.numbers(key); }) + accepts([&] { file.flags(key); });
   require(answers <= 1 && (answers == 0 || lists == 0), "a value has one type");
 }
 

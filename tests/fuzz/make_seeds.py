@@ -60,7 +60,7 @@ def without_digests(source, path, libver, **more):
 def gguf_seeds():
     """Files of every type of value and block, of a model, and wrong ones."""
     blocks = {0: (1, 4), 1: (1, 2), 30: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 12: (256, 144),
-              13: (256, 176), 14: (256, 210)}
+              13: (256, 176), 14: (256, 210), 39: (32, 17)}
     types = [(f"t{code}", (2 * items,), code, bytes(range(1, width + 1)) * 2) for code, (items, width) in blocks.items()]
     put("gguf", "every_type", gguf.gguf({"a": 1, "b": 0.5, "c": True, "d": "text", "e": ["x", ""], "f": [1, -2], "g": [0.5],
                                          "general.alignment": 32, "h": struct.pack("<Iq", 11, -3)}, types))
@@ -81,6 +81,14 @@ def gguf_seeds():
     scaled = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0, "llama.rope.scaling.original_context_length": 8}
     put("gguf", "yarn", gguf.gguf({**keys, **scaled}, model, version=2))
     put("gguf", "divisors", gguf.gguf(keys, [*model, ("rope_freqs.weight", (8,), 0, struct.pack("<8f", *range(1, 9)))]))
+    experts = {"llama.expert_count": 2, "llama.expert_used_count": 1}
+    stacked = [tensor(name, shape) for name, shape in shapes.items() if not name.startswith("blk.0.ffn_") or "norm" in name]
+    stacked += [tensor("blk.0.ffn_gate_inp", (32, 2)), tensor("blk.0.ffn_gate_exps", (32, 2, 2)), tensor("blk.0.ffn_up_exps", (32, 2, 2)),
+                ("blk.0.ffn_down_exps.weight", (32, 32, 2), 39, bytes(range(1, 18)) * 64)]
+    put("gguf", "mixtral", gguf.gguf({**keys, **experts, "llama.feed_forward_length": 32}, stacked))
+    put("gguf", "exaone4", gguf.gguf({key.replace("llama", "exaone4"): "exaone4" if value == "llama" else value
+                                      for key, value in {**keys, "llama.attention.sliding_window": 4,
+                                                         "llama.attention.sliding_window_pattern": [True]}.items()}, model))
     put("gguf", "phi3", gguf.gguf({key.replace("llama", "phi3"): "phi3" if value == "llama" else value
                                    for key, value in keys.items()}, model))
     whole, two = gguf.gguf(keys, model), [("a", (16,), 0, bytes(64)), ("b", (16,), 0, bytes(64))]
@@ -100,8 +108,21 @@ def gguf_seeds():
     put("gguf", "long_text", gguf.gguf({"a": struct.pack("<IQ", gguf.TEXT, 2**64 - 1) + bytes(8)}))
 
 
+def needing_seeds():
+    """Traces that readers of schema 1 refuse: of a model with sinks, and of one with latents."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        (folder / "ids.json").write_text("[3, 4, 5, 6, 7, 8]")
+        for name, variant in ("sinks", "gpt_oss_sinks"), ("latents", "deepseek_v3_latent"):
+            kvsim("capture", "--model", GOLDEN / variant, "--tokens", folder / "ids.json", "--max-new-tokens", 2, "--elem", "bf16",
+                  "--attention", "window:2", "-o", folder / f"{name}.h5", "--quiet")
+            without_digests(folder / f"{name}.h5", folder / f"new_{name}.h5", "earliest")
+            put("trace", f"{name}.h5", (folder / f"new_{name}.h5").read_bytes())
+
+
 def main():
     gguf_seeds()
+    needing_seeds()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         for name, more in (("written", []), ("bf16", ["--elem", "bf16"])):

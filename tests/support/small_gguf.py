@@ -7,6 +7,8 @@ import numpy as np
 UINT8, INT32, UINT32, FLOAT32, BOOL, TEXT, ARRAY, UINT64 = 0, 5, 4, 6, 7, 8, 9, 10
 F32, F16, Q8_0, BF16 = 0, 1, 8, 30
 
+KINDS = (bool, ("?", BOOL)), (int, ("i", INT32)), (float, ("f", FLOAT32)), (str, (None, TEXT))  # of items; a bool is an int, too
+
 
 def text(value):
     value = value.encode()
@@ -25,7 +27,7 @@ def entry(key, value):
         return text(key) + struct.pack("<If", FLOAT32, value)
     if isinstance(value, str):
         return text(key) + struct.pack("<I", TEXT) + text(value)
-    kind, code = ("i", INT32) if isinstance(value[0], int) else ("f", FLOAT32) if isinstance(value[0], float) else (None, TEXT)
+    kind, code = next(of_type for known, of_type in KINDS if isinstance(value[0], known))
     items = b"".join(text(item) if kind is None else struct.pack("<" + kind, item) for item in value)
     return text(key) + struct.pack("<IIQ", ARRAY, code, len(value)) + items
 

@@ -257,6 +257,12 @@ boost::json::object model_json(const trace::Model& model) {
   boost::json::array layer_rotates;
   for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
     layer_rotates.emplace_back(trace::rotates(model, layer));
+  boost::json::value sinks = nullptr;  // or of every layer those of its query heads
+  if (!model.sinks.empty()) {
+    boost::json::array& of_layers = sinks.emplace_array();
+    for (auto from = model.sinks.begin(); from != model.sinks.end(); from += model.n_q_heads)
+      of_layers.emplace_back(boost::json::array(from, from + model.n_q_heads));
+  }
   return {{"name", printable(model.name)},
           {"revision", printable(model.revision)},
           {"model_type", printable(model.model_type)},
@@ -269,6 +275,9 @@ boost::json::object model_json(const trace::Model& model) {
           {"hidden_size", model.hidden_size},
           {"vocab_size", model.vocab_size},
           {"attn_scale", model.attn_scale},
+          {"logit_softcap", model.logit_softcap},
+          {"sinks", sinks},
+          {"values_in_keys", model.values_in_keys},
           {"rope_type", printable(model.rope_type)},
           {"rope_theta", model.rope_theta},
           {"rope_layout", model.rope_layout},
