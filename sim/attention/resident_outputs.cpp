@@ -60,10 +60,12 @@ void ResidentOutputs::difference(const AttendedBlock& block, std::span<const Res
   }
 
   out.resize(rows * dim);
+  evicted_.resize(rows);
   for (std::size_t r = 0; r < rows; ++r) {
     const float* sums = sums_.data() + r * dim;
     const float* o = whole_.data() + r * dim;
     const float seen = seen_[r], held = seen + sink_[r];
+    evicted_[r] = (by_held ? mass_[r] - held : seen) / mass_[r];
     if (by_held) {
       for (std::size_t c = 0; c < dim; ++c) out[r * dim + c] = (held > 0 ? sums[c] / held : 0.0F) - o[c];
     } else {

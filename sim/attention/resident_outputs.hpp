@@ -33,6 +33,8 @@ class ResidentOutputs {
   /// are those that overlap the block, at most one per position.
   void difference(const AttendedBlock& block, std::span<const ResidentInterval> intervals,
                   std::vector<float>& out);
+  /// The share of each row, [heads * n_steps], that is paid to evicted positions of the latest difference().
+  std::span<const float> evicted() const { return evicted_; }
 
  private:
   /// The steps of the block, counted from 0, at which a position is resident: [from, to).
@@ -48,6 +50,7 @@ class ResidentOutputs {
   std::vector<float> whole_;  ///< o, divided by mass_
   std::vector<float> mass_;   ///< [heads * n_steps]: the sum of each whole row, 1 up to rounding
   std::vector<float> sink_;   ///< [heads * n_steps]: the share of it that the sink has
+  std::vector<float> evicted_;
   std::vector<Steps> steps_;  ///< per position
   std::vector<std::int32_t> positions_;
   std::vector<float> sums_, seen_;              ///< [heads * n_steps, dim] and [heads * n_steps]

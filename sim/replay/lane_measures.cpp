@@ -70,6 +70,14 @@ ResidentAttention resident_attention(const float* row, std::span<const Position>
   return {Chains::total(chains.sum), scale > 0 ? std::min(1.0, shared / scale) : 1.0};
 }
 
+/// Adds a row whose output is at `distance`, and whose attention is lost to the share `evicted`.
+void add_direction(const OutputDistance& distance, float evicted, DirectionOutcome& out) {
+  if (evicted < kLeastEvicted || evicted >= 1) return;
+  out.rows += 1;
+  out.error += distance.error / double{evicted};
+  out.cosine += distance.evicted_cosine(double{evicted});
+}
+
 }  // namespace
 
 void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
@@ -102,6 +110,9 @@ LaneMeasures::LaneMeasures(const MeasureRules& rules, const GroupTensors& tensor
     measured.out->whole_at_end = whole(tensors.sequence().length());
     measured.out->peak.heads.resize(rules_.group);
     measured.out->holds_evidence.resize(rules_.evidence.size());
+    measured.out->holds_prompt.resize((rules_.prompt + 63) / 64);
+    const std::size_t length = tensors.sequence().length();
+    measured.out->evidence_in_sight = rules_.evidence.size() - seen_evidence(length - whole(length)).size();
     std::optional<StoredMeasures>& stored = stored_.emplace_back();
     std::optional<ReadMeasures>& read = read_.emplace_back();
     if (measured.cache->stored)
@@ -137,7 +148,7 @@ void LaneMeasures::attention(const RowBlock& rows, std::size_t lane, std::size_t
     if (!stored_[c]) read_[c]->attend(recorded_, seen_evidence(seen), rules_.each_step);
     if (rules_.each_step) read_[c]->note_step();
   }
-  hold_evidence(seen);
+  if (seen == tensors_->sequence().length()) note_held();
   if (!exact_.empty()) {
     lost(seen);
     if (!rules_.evidence.empty()) evidence(seen);
@@ -182,11 +193,14 @@ std::span<const Position> LaneMeasures::seen_evidence(std::size_t seen) const {
   return {rules_.evidence.begin(), end};
 }
 
-void LaneMeasures::hold_evidence(std::size_t seen) {
-  const std::span<const Position> positions = seen_evidence(seen);
-  for (const MeasuredCell& measured : cells_)
-    for (std::size_t i = 0; i < positions.size(); ++i)
-      measured.out->holds_evidence[i] = measured.cache->residents.contains(positions[i]) ? 1 : 0;
+void LaneMeasures::note_held() {
+  for (const auto& [cache, out, lane_of_unit] : cells_) {
+    for (std::size_t i = 0; i < rules_.evidence.size(); ++i)
+      out->holds_evidence[i] = cache->residents.contains(rules_.evidence[i]) ? 1 : 0;
+    for (const Position position : cache->residents.slots())
+      if (const auto at = static_cast<std::size_t>(position); at < rules_.prompt)
+        out->holds_prompt[at / 64] |= std::uint64_t{1} << (at % 64);
+  }
 }
 
 void LaneMeasures::evidence(std::size_t seen) {
@@ -251,9 +265,9 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
     const auto& [cache, out, lane_of_unit] = cells_[c];
     if (!is_exact(c)) {
       if (stored_[c])
-        computed_outputs(stored_[c]->outputs(), {}, c, n, dim);
+        computed_outputs(stored_[c]->outputs(), nullptr, c, n, dim);
       else
-        computed_outputs(read_[c]->outputs(), read_[c]->everything(), c, n, dim);
+        computed_outputs(read_[c]->outputs(), &*read_[c], c, n, dim);
       if (stored_[c]) stored_[c]->clear();
       if (read_[c]) read_[c]->clear();
       if (projected) projected->add_difference(c, lane, difference_);
@@ -282,6 +296,7 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
         errors += distance.error;
         cosines += distance.cosine;
         out->peak.dropped_times_error += peak_dropped_[c][r] * distance.error;
+        if (!dropped_nothing) add_direction(distance, resident_outputs_.evicted()[r], out->direction);
       }
       out->output_error += errors / static_cast<double>(rules_.group);
       out->output_cosine += cosines / static_cast<double>(rules_.group);
@@ -290,7 +305,7 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
   }
 }
 
-void LaneMeasures::computed_outputs(std::span<const float> computed, std::span<const std::uint8_t> everything,
+void LaneMeasures::computed_outputs(std::span<const float> computed, const ReadMeasures* read,
                                     std::size_t cell, std::size_t n, std::size_t dim) {
   const std::span<const float> whole = resident_outputs_.whole();
   LaneOutcome& out = *cells_[cell].out;
@@ -299,15 +314,18 @@ void LaneMeasures::computed_outputs(std::span<const float> computed, std::span<c
     double errors = 0, cosines = 0;
     for (std::size_t g = 0; g < rules_.group; ++g) {
       const std::size_t r = g * n + s;
-      const float* from = computed.data() + (s * rules_.group + g) * dim;
-      const bool same = !everything.empty() && everything[s * rules_.group + g] != 0;
+      const std::size_t at = s * rules_.group + g;
+      const float* from = computed.data() + at * dim;
+      const bool same = read && read->everything()[at] != 0;
       for (std::size_t c = 0; c < dim; ++c)
         difference_[r * dim + c] = same ? 0.0F : from[c] - whole[r * dim + c];
       const OutputDistance distance =
           output_distance(whole.data() + r * dim, difference_.data() + r * dim, dim);
       errors += distance.error;
       cosines += distance.cosine;
-      if (!stored_[cell]) out.peak.dropped_times_error += peak_dropped_[cell][r] * distance.error;
+      if (!read) continue;
+      out.peak.dropped_times_error += peak_dropped_[cell][r] * distance.error;
+      add_direction(distance, read->unread()[at], out.direction);
     }
     out.output_error += errors / static_cast<double>(rules_.group);
     out.output_cosine += cosines / static_cast<double>(rules_.group);

@@ -60,14 +60,13 @@ class LaneMeasures {
   void peaks(const RowBlock& rows, std::size_t lane, std::size_t s);
   void evidence(std::size_t seen);
 
-  /// Records which evidence tokens each cell holds.
-  void hold_evidence(std::size_t seen);
+  /// Records which evidence tokens and which prompt tokens each cell holds.
+  void note_held();
   std::span<const policy::Position> seen_evidence(std::size_t seen) const;
   /// Adds how far the outputs of the block's `n` steps, [n][group][dim], are from the full cache's, and sets
-  /// difference_ to the difference. `everything`: [n][group], outputs that are the full cache's; may be
-  /// empty.
-  void computed_outputs(std::span<const float> computed, std::span<const std::uint8_t> everything,
-                        std::size_t cell, std::size_t n, std::size_t dim);
+  /// difference_ to the difference. `read`: whose outputs they are; null: of what is stored.
+  void computed_outputs(std::span<const float> computed, const ReadMeasures* read, std::size_t cell,
+                        std::size_t n, std::size_t dim);
   /// Returns what a full cache holds of `n` tokens.
   std::size_t whole(std::size_t n) const {
     return held_tokens(tensors_->sequence().model(), tensors_->group().layer, n);

@@ -88,6 +88,7 @@ void ReadMeasures::attend(const RecordedStep& recorded, std::span<const Position
       if (!reads(g, static_cast<std::size_t>(position))) step.evidence.dropped += paid;
     }
     if (reads_all(g)) {
+      unread_.push_back(0);
       cosine += 1;
       continue;
     }
@@ -99,7 +100,9 @@ void ReadMeasures::attend(const RecordedStep& recorded, std::span<const Position
     step.attention_loss_oracle += std::max(0.0, 1 - best.share) / heads;
     float* out = outputs_.data() + first + g * dim;
     // What a head reads shares a row with the sink.
-    const double read = sum + (tensors_->sequence().model().sinks.empty() ? 0 : sink_share(row));
+    const double sink = tensors_->sequence().model().sinks.empty() ? 0 : sink_share(row);
+    const double read = sum + sink;
+    unread_.push_back(static_cast<float>((total - sum) / (total + sink)));
     const auto factor = static_cast<float>(read > 0 ? 1 / read : 0);
     for (const std::size_t column : columns(g)) {
       const auto position = static_cast<std::size_t>(cache_->attended[column]);

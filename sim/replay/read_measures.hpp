@@ -33,9 +33,12 @@ class ReadMeasures {
   std::span<const float> outputs() const { return outputs_; }
   /// [steps][group]: whether the head has read everything, so that its output is the full cache's.
   std::span<const std::uint8_t> everything() const { return everything_; }
+  /// [steps][group]: the share of the head's row that is paid to what it has not read.
+  std::span<const float> unread() const { return unread_; }
   void clear() {
     outputs_.clear();
     everything_.clear();
+    unread_.clear();
   }
 
  private:
@@ -57,7 +60,7 @@ class ReadMeasures {
   LaneOutcome* out_;
   std::size_t seen_ = 0, whole_ = 0;              ///< positions so far; those that the layer sees
   std::vector<std::uint8_t> marks_, everything_;  ///< marks: [group][seen]
-  std::vector<float> outputs_;
+  std::vector<float> outputs_, unread_;
   std::vector<Retained> retained_;  ///< [group], of the latest step
   StepOutcome latest_{};
 };

@@ -113,7 +113,7 @@ std::uint64_t estimate_bytes(const trace::Sequence& sequence, const Request& req
   const std::uint64_t steps = request.each_step ? sequence.measured_length() : 0;
   return std::min<std::size_t>(Workers(request.threads).threads(), groups.size()) *
              group_bytes(sequence, plan, groups.front().n_lanes) +
-         request.cells.size() * lanes * steps * sizeof(StepOutcome) +
+         request.cells.size() * lanes * (steps * sizeof(StepOutcome) + sequence.prompt_length() / 8) +
          bounds_bytes(lanes, sequence.prompt_length(), sequence.measured_length(), plan.bounds);
 }
 

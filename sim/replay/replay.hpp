@@ -95,6 +95,17 @@ struct StoredOutcome {
 };
 inline constexpr std::size_t kTopTokens = 32;
 
+/// How the values that a row has lost differ from those that it keeps, over the rows that have lost at least
+/// kLeastEvicted of their attention and keep some. With m the share that is lost, v_E and v_K the means of
+/// evicted and of kept values by attention, a sink's zeros among the kept: o' = v_K, o - o' = m (v_E - v_K).
+struct DirectionOutcome {
+  std::uint64_t rows = 0;  ///< how many rows these are, of steps and query heads
+  double error = 0;        ///< sum of |v_E - v_K| / |o|
+  double cosine = 0;       ///< sum of the cosines of v_E to v_K
+};
+/// Below it the difference of the means would be mostly rounding.
+inline constexpr float kLeastEvicted = 0.01F;
+
 /// Peak loss and its variants (sim/attention/peak_attention.hpp), over all counted rows of a lane.
 struct PeakOutcome {
   PaidAttention plain;                 ///< rows that reach PeakRule::threshold
@@ -127,17 +138,21 @@ struct LaneOutcome {
   double oracle_cosine = 0;           ///< sum over steps of the cosine of the resident set to the best set
   PaidAttention evidence{};           ///< attention on evidence tokens, over steps
   std::vector<std::uint8_t> holds_evidence{};  ///< [evidence tokens]: resident at the last step, 0 or 1
+  std::uint64_t evidence_in_sight = 0;         ///< evidence tokens that a full cache holds at the last step
+  /// A bit per prompt token, the first in the lowest bit of the first word: resident at the last step.
+  std::vector<std::uint64_t> holds_prompt{};
   // Measured steps: every query head by itself.
   PeakOutcome peak{};
   double output_error = 0;   ///< sum over steps of the mean over query heads of |o' - o| / |o|, where the
                              ///< compressed cache computes o' instead of o
   double output_cosine = 0;  ///< the same of the cosine of o' to o
+  DirectionOutcome direction{};
   std::vector<StepOutcome> each_step{};  ///< [steps]; empty without Request::each_step
-  /// Of a cell with a representation: attention, evidence and peaks, which speak of what is no longer held,
-  /// are not measured then.
+  /// Of a cell with a representation: attention, evidence, peaks and direction, which speak of what is no
+  /// longer held, are not measured then.
   std::optional<StoredOutcome> stored{};
-  /// Of a cell with a selection. Attention, evidence and peaks speak of what is not read then, query head by
-  /// query head, and the oracles read as many tokens.
+  /// Of a cell with a selection. Attention, evidence, peaks and direction speak of what is not read then,
+  /// query head by query head, and the oracles read as many tokens.
   std::optional<ReadOutcome> read{};
   /// Generated tokens are appended beside the budget: no decoder manages the lane, or the lane never evicts.
   bool appends = false;

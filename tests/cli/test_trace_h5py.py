@@ -159,7 +159,7 @@ class ReadWithoutKvsim(unittest.TestCase):
         n_layers, n_kv = model["n_layers"], model["n_kv_heads"]
         paid = np.zeros(2)   # attention on evidence: all, lost
         peak = np.zeros(2)   # attention on peaks
-        losses, errors, cosines, projected, held_last = [], [], [], [], []
+        losses, errors, cosines, projected, held_last, prompt_last, directions = [], [], [], [], [], [], []
         for layer in range(n_layers):
             values = trace["layers"][layer]["v"].astype(np.float64)
             weights = trace["layers"][layer]["wo"].astype(np.float64)
@@ -183,6 +183,11 @@ class ReadWithoutKvsim(unittest.TestCase):
                         whole = p @ values[lane_head, :t + 1]
                         rest = p[held] @ values[lane_head, held] / p[held].sum()
                         lane_errors.append(np.linalg.norm(rest - whole) / np.linalg.norm(whole))
+                        gone = p[dropped].sum()
+                        if gone >= 0.01:
+                            left = p[dropped] @ values[lane_head, dropped] / gone
+                            directions.append((np.linalg.norm(left - rest) / np.linalg.norm(whole),
+                                               left @ rest / np.linalg.norm(left) / np.linalg.norm(rest)))
                         cosines.append(rest @ whole / np.linalg.norm(rest) / np.linalg.norm(whole))
                         outputs[0, t - begin] += whole @ weights[head]
                         outputs[1, t - begin] += rest @ weights[head]
@@ -190,6 +195,7 @@ class ReadWithoutKvsim(unittest.TestCase):
                 losses.append(np.mean(lane_losses))
                 errors.append(np.mean(lane_errors))
                 held_last.append(np.isin(evidence, held))
+                prompt_last.append(np.isin(np.arange(prompt), held))
                 self.assertAlmostEqual(heads[lane]["evidence_loss"], lane_paid[1] / lane_paid[0], delta=1e-5)
                 self.assertAlmostEqual(heads[lane]["output_error"], errors[-1], delta=1e-5)
                 self.assertAlmostEqual(heads[lane]["attention_loss"], losses[-1], delta=1e-5)
@@ -197,7 +203,13 @@ class ReadWithoutKvsim(unittest.TestCase):
             projected.append(apart.mean())
         self.assertAlmostEqual(row["evidence_loss"], paid[1] / paid[0], delta=1e-5)
         self.assertAlmostEqual(row["evidence_held"], np.mean(held_last), delta=1e-12)
-        self.assertAlmostEqual(row["evidence_nowhere"], np.mean(~np.any(held_last, axis=0)), delta=1e-12)
+        for key, last in ("evidence", held_last), ("prompt", prompt_last):
+            in_layers = np.any(np.reshape(last, (n_layers, n_kv, -1)), axis=1)
+            self.assertAlmostEqual(row[f"{key}_nowhere_in_layer"], np.mean(~in_layers), delta=1e-12)
+            self.assertAlmostEqual(row[f"{key}_nowhere"], np.mean(~np.any(in_layers, axis=0)), delta=1e-12)
+        self.assertGreater(len(directions), 0)
+        self.assertAlmostEqual(row["direction_error"], np.mean(directions, axis=0)[0], delta=1e-4)
+        self.assertAlmostEqual(row["direction_cosine"], np.mean(directions, axis=0)[1], delta=1e-4)
         self.assertGreater(peak[0], 0)
         self.assertAlmostEqual(row["peak_loss"], peak[1] / peak[0], delta=1e-5)
         self.assertAlmostEqual(row["attention_loss"], np.mean(losses), delta=1e-5)

@@ -285,6 +285,15 @@ inline void add_peaks(const std::vector<double>& row, std::size_t seen, std::siz
   out.dropped_times_error += paid.dropped * error;
 }
 
+/// Adds a row that gives the share `m` of its attention to `v_e`, and the rest to `v_k`.
+inline void add_direction(double m, const std::vector<double>& v_e, const std::vector<double>& v_k,
+                          const std::vector<double>& o, sim::DirectionOutcome& out) {
+  if (m < 0.01) return;
+  out.rows += 1;
+  out.error += distance(v_e, v_k) / norm(o);
+  out.cosine += cosine(v_e, v_k);
+}
+
 /// Replays one unit under one cell: lanes [first_head, first_head + n_lanes) of a layer, each with the budget
 /// given.
 inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const policy::Part& part,
@@ -383,6 +392,10 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
     out[lane].importance_oracle = top(w, out[lane].kept_candidates);
     out[lane].peak.heads.resize(group);
     out[lane].holds_evidence.resize(evidence.size());
+    out[lane].holds_prompt.resize((prompt + 63) / 64);
+    for (const policy::Position p : evidence)
+      out[lane].evidence_in_sight +=
+          static_cast<std::size_t>(p) >= slow_first_held(sequence, layer, sequence.length()) ? 1 : 0;
     for (const policy::Position p : slots)
       if (const auto segment = sim::segment_of(sequence, static_cast<std::uint64_t>(p)))
         out[lane].kept_of[static_cast<std::size_t>(*segment)] += 1;
@@ -413,6 +426,12 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
         out[lane].whole.back().push_back(o);
         out[lane].held.back().push_back(other);
         add_peaks(row, t + 1, prompt, resident, peak, g, relative, out[lane].peak);
+        double evicted = 0;
+        for (std::size_t j = 0; j <= t; ++j) evicted += is_held(j) ? 0 : row[j];
+        add_direction(evicted,
+                      attended_output(row, 0, t + 1, view, lane, model.v_head_dim,
+                                      [&](std::size_t j) { return !is_held(j); }),
+                      other, o, out[lane].direction);
       }
       // Losses are shares of what the rows give to keys.
       const double given = std::accumulate(mean.begin(), mean.end(), 0.0);
@@ -435,7 +454,12 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
       out[lane].output_cosine += cosines;
     }
   }
-  for (SlowLane& lane : out) lane.held_at_end = slots.size();
+  for (SlowLane& lane : out) {
+    lane.held_at_end = slots.size();
+    for (const policy::Position p : slots)
+      if (static_cast<std::size_t>(p) < prompt)
+        lane.holds_prompt[static_cast<std::size_t>(p) / 64] |= 1ULL << (p % 64);
+  }
   return out;
 }
 

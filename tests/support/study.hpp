@@ -27,25 +27,31 @@ inline sim::Outcome run(const trace::Source& source, const sim::Request& request
 
 /// Returns the numbers of a lane, or of every lane, in one vector, to compare outcomes bit by bit.
 inline std::vector<double> numbers(const sim::LaneOutcome& lane) {
-  return {static_cast<double>(lane.budget_tokens),
-          static_cast<double>(lane.kept_tokens),
-          static_cast<double>(lane.kept_candidates),
-          static_cast<double>(lane.steps),
-          lane.importance,
-          lane.importance_kept,
-          lane.importance_oracle,
-          lane.attention_loss,
-          lane.attention_loss_oracle,
-          lane.oracle_cosine,
-          lane.output_error,
-          lane.output_cosine,
-          lane.evidence.paid,
-          lane.evidence.dropped,
-          lane.peak.plain.paid,
-          lane.peak.plain.dropped,
-          lane.peak.weighted.dropped,
-          lane.peak.low.dropped,
-          lane.peak.dropped_times_error};
+  std::vector<double> out(lane.holds_prompt.begin(), lane.holds_prompt.end());
+  for (const double x : {static_cast<double>(lane.budget_tokens),
+                         static_cast<double>(lane.kept_tokens),
+                         static_cast<double>(lane.kept_candidates),
+                         static_cast<double>(lane.steps),
+                         lane.importance,
+                         lane.importance_kept,
+                         lane.importance_oracle,
+                         lane.attention_loss,
+                         lane.attention_loss_oracle,
+                         lane.oracle_cosine,
+                         lane.output_error,
+                         lane.output_cosine,
+                         lane.evidence.paid,
+                         lane.evidence.dropped,
+                         lane.peak.plain.paid,
+                         lane.peak.plain.dropped,
+                         lane.peak.weighted.dropped,
+                         lane.peak.low.dropped,
+                         lane.peak.dropped_times_error,
+                         static_cast<double>(lane.direction.rows),
+                         lane.direction.error,
+                         lane.direction.cosine})
+    out.push_back(x);
+  return out;
 }
 inline std::vector<double> numbers(const sim::CellOutcome& cell) {
   std::vector<double> all;

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <bit>
+
 #include "analysis/results/metrics/families.hpp"
 #include "analysis/results/metrics/over_lanes.hpp"
 
@@ -30,6 +33,55 @@ MetricValue evidence_held(const Measured& of) {
 
 MetricValue evidence_nowhere(const Measured& of) {
   return mean_over_tokens(of, [](double lanes) { return lanes == 0 ? 1.0 : 0.0; });
+}
+
+/// Tokens that some layer still sees at the last step, and of these the ones that no lane holds.
+struct Gone {
+  std::uint64_t in_sight = 0, nowhere = 0;
+};
+
+/// `holds`: member of LaneOutcome, with a bit set per token held. `in_sight`: function of a lane.
+template <class Holds, class InSight>
+Gone gone_from(std::span<const sim::LaneOutcome> lanes, Holds holds, InSight in_sight) {
+  Gone out;
+  auto somewhere = lanes.front().*holds;
+  for (const sim::LaneOutcome& lane : lanes) {
+    for (std::size_t i = 0; i < somewhere.size(); ++i) somewhere[i] |= (lane.*holds)[i];
+    out.in_sight = std::max(out.in_sight, in_sight(lane));
+  }
+  out.nowhere = out.in_sight;
+  for (const auto bits : somewhere) out.nowhere -= static_cast<std::uint64_t>(std::popcount(bits));
+  return out;
+}
+
+/// Share of the tokens in sight that are nowhere: of all lanes together, or of each layer's, summed over
+/// layers.
+template <class Holds, class InSight>
+MetricValue share_nowhere(const Measured& of, bool in_layer, Holds holds, InSight in_sight) {
+  if (of.lanes.front().steps == 0) return {};
+  const std::size_t all = of.lanes.size();
+  const std::size_t together = in_layer ? std::min<std::size_t>(of.outcome.n_kv_heads, all) : all;
+  Gone total;
+  for (std::size_t lane = 0; lane < all; lane += together) {
+    const Gone gone = gone_from(of.lanes.subspan(lane, together), holds, in_sight);
+    total.in_sight += gone.in_sight;
+    total.nowhere += gone.nowhere;
+  }
+  if (total.in_sight == 0) return {};
+  return count(total.nowhere) / count(total.in_sight);
+}
+
+MetricValue evidence_nowhere_in_layer(const Measured& of) {
+  return share_nowhere(of, true, &sim::LaneOutcome::holds_evidence,
+                       [](const sim::LaneOutcome& lane) { return lane.evidence_in_sight; });
+}
+
+template <bool in_layer>
+MetricValue prompt_nowhere(const Measured& of) {
+  const std::uint64_t prompt = of.outcome.prompt, length = prompt + of.outcome.decode;
+  return share_nowhere(of, in_layer, &sim::LaneOutcome::holds_prompt, [&](const sim::LaneOutcome& lane) {
+    return prompt - std::min(prompt, length - lane.whole_at_end);
+  });
 }
 
 }  // namespace
@@ -65,6 +117,34 @@ std::vector<Metric> evidence_metrics() {
        .better = Better::lower,
        .percent = true,
        .measure = evidence_nowhere,
+       .whole = Whole::all_lanes},
+      {.key = "evidence_nowhere_in_layer",
+       .unit = "share",
+       .meaning = "of the evidence tokens that a layer still sees at the last step, those that none of its "
+                  "lanes holds, mean over layers",
+       .formula = "sum over layers of the evidence positions in the layer's window that are in S_t of none "
+                  "of its lanes / sum over layers of the evidence positions in the window",
+       .label = "evidence held in no lane of a layer",
+       .better = Better::lower,
+       .percent = true,
+       .measure = evidence_nowhere_in_layer,
+       .whole = Whole::all_lanes},
+      {.key = "prompt_nowhere",
+       .unit = "share",
+       .meaning = "of the prompt tokens that some layer still sees at the last step, those that no lane of "
+                  "the scope holds",
+       .label = "prompt held in no lane",
+       .better = Better::lower,
+       .percent = true,
+       .measure = prompt_nowhere<false>,
+       .whole = Whole::all_lanes},
+      {.key = "prompt_nowhere_in_layer",
+       .unit = "share",
+       .meaning = "evidence_nowhere_in_layer of all prompt tokens",
+       .label = "prompt held in no lane of a layer",
+       .better = Better::lower,
+       .percent = true,
+       .measure = prompt_nowhere<true>,
        .whole = Whole::all_lanes},
   };
 }

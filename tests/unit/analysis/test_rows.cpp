@@ -164,6 +164,65 @@ TEST_CASE("evidence loss is what fell on dropped positions of all that was paid,
   }
 }
 
+TEST_CASE("tokens that are nowhere, of those in sight: over all lanes, and within layers") {
+  sim::Outcome outcome = worked_outcome();  // 24 prompt tokens, two more
+  outcome.evidence_tokens = 2;
+  std::vector<sim::LaneOutcome>& lanes = outcome.cells[0].lanes;
+  // Layer 1 has a window of 6 tokens: it sees the last 4 of the prompt, and the second evidence token.
+  for (const std::size_t lane : {2U, 3U}) lanes[lane].whole_at_end = 6;
+  const std::uint64_t prompt[] = {0x0000ff, 0x00000f, 0x100000, 0x300000};
+  const std::vector<std::uint8_t> evidence[] = {{1, 0}, {0, 0}, {0, 1}, {0, 0}};
+  for (std::size_t lane = 0; lane < 4; ++lane) {
+    lanes[lane].holds_prompt = {prompt[lane]};
+    lanes[lane].holds_evidence = evidence[lane];
+    lanes[lane].evidence_in_sight = lane < 2 ? 2 : 1;
+  }
+  const std::vector<Row> heads = rows_of(outcome, Scope::head), layers = rows_of(outcome, Scope::layer);
+  const Row whole = rows_of(outcome, Scope::all)[0];
+  CHECK(*heads[0]["prompt_nowhere"] == Approx(16.0 / 24));
+  CHECK(*heads[1]["prompt_nowhere"] == Approx(20.0 / 24));
+  CHECK(heads[2]["prompt_nowhere"] == 0.75);
+  CHECK(*layers[0]["prompt_nowhere"] == Approx(16.0 / 24));
+  CHECK(layers[1]["prompt_nowhere"] == 0.5);
+  CHECK(*whole["prompt_nowhere"] == Approx(14.0 / 24));  // 8 and 2 are somewhere
+  CHECK(*whole["prompt_nowhere_in_layer"] == Approx((16.0 + 2) / (24 + 4)));
+  CHECK(layers[0]["evidence_nowhere_in_layer"] == 0.5);
+  CHECK(layers[1]["evidence_nowhere_in_layer"] == 0.0);
+  CHECK(*whole["evidence_nowhere_in_layer"] == Approx(1.0 / 3));
+  CHECK(whole["evidence_nowhere"] == 0.0);
+  SECTION("a full cache leaves none") {
+    for (std::size_t lane = 0; lane < 4; ++lane)
+      lanes[lane].holds_prompt = {lane < 2 ? 0xffffffU : 0xf00000U};
+    for (const Scope scope : {Scope::all, Scope::layer, Scope::head})
+      for (const Row& row : rows_of(outcome, scope)) {
+        CHECK(row["prompt_nowhere"] == 0.0);
+        CHECK(row["prompt_nowhere_in_layer"] == 0.0);
+      }
+  }
+  SECTION("a layer that sees none of the tokens has no value and counts for nothing") {
+    for (const std::size_t lane : {2U, 3U}) {
+      lanes[lane].whole_at_end = 2;
+      lanes[lane].holds_prompt = {0};
+    }
+    CHECK_FALSE(rows_of(outcome, Scope::layer)[1]["prompt_nowhere"]);
+    CHECK(*rows_of(outcome, Scope::all)[0]["prompt_nowhere_in_layer"] == Approx(16.0 / 24));
+  }
+}
+
+TEST_CASE("direction is a mean over the rows of all lanes, undefined where none has lost enough") {
+  sim::Outcome outcome = worked_outcome();
+  CHECK_FALSE(rows_of(outcome, Scope::all)[0]["direction_error"]);
+  outcome.cells[0].lanes[0].direction = {3, 1.5, -1.5};
+  outcome.cells[0].lanes[3].direction = {1, 2.5, 0.5};
+  const std::vector<Row> layers = rows_of(outcome, Scope::layer);
+  CHECK(layers[0]["direction_error"] == 0.5);
+  CHECK(layers[0]["direction_cosine"] == -0.5);
+  CHECK(layers[1]["direction_error"] == 2.5);
+  CHECK(rows_of(outcome, Scope::all)[0]["direction_error"] == 1.0);  // 4 / 4, not the mean over layers, 1.5
+  CHECK(rows_of(outcome, Scope::all)[0]["direction_cosine"] == -0.25);
+  CHECK_FALSE(rows_of(outcome, Scope::head)[1]["direction_cosine"]);
+}
+
 TEST_CASE("peak loss and its relatives are ratios of sums; by head, a mean over heads that have a peak") {
   sim::Outcome outcome = worked_outcome();
   std::vector<sim::LaneOutcome>& lanes = outcome.cells[0].lanes;

@@ -91,6 +91,12 @@ void compare(const test::TraceShape& shape, const std::vector<std::string>& budg
           CHECK(got.output_cosine == Approx(expected[lane].output_cosine).margin(2e-4));
           CHECK(got.kept_of == expected[lane].kept_of);
           CHECK(got.holds_evidence == expected[lane].holds_evidence);
+          CHECK(got.evidence_in_sight == expected[lane].evidence_in_sight);
+          CHECK(got.holds_prompt == expected[lane].holds_prompt);
+          // The rows count alike unless rounding decides whether one has lost 1 %.
+          CHECK(got.direction.rows == expected[lane].direction.rows);
+          CHECK(got.direction.error == Approx(expected[lane].direction.error).epsilon(1e-4).margin(2e-4));
+          CHECK(got.direction.cosine == Approx(expected[lane].direction.cosine).margin(2e-4));
           compare(got.evidence, expected[lane].evidence);
           compare(got.peak.plain, expected[lane].peak.plain);
           compare(got.peak.weighted, expected[lane].peak.weighted);
@@ -263,6 +269,26 @@ TEST_CASE("replay agrees for prompts shorter than windows or of one token, and f
   compare({.prompt = 1, .decode = 3}, {"1", "5"});
   compare({.prompt = 3, .decode = 6}, {"5", "100"});
   compare({.prompt = 8, .decode = 2}, {"6"});
+}
+
+TEST_CASE("the values that leave and those that stay, by hand") {
+  trace::MemoryTrace trace =
+      test::random_trace({.layers = 1, .kv_heads = 1, .group = 1, .prompt = 4, .decode = 1});
+  std::ranges::fill(trace.rows(trace::Tensor::key, 0, 0), 0.0F);  // every key gets as much attention
+  const std::span<float> values = trace.rows(trace::Tensor::value, 0, 0);
+  std::ranges::fill(values, 0.0F);
+  const std::size_t dim = values.size() / 5;
+  for (std::size_t t = 0; t < 5; ++t) values[t * dim + (t < 3 ? 0 : 1)] = 3;
+  const sim::Outcome outcome = test::run(trace, test::request_of({"window", "full"}, {"2"}));
+  // The last prompt token has dropped 0 and 1: of o = (9/4, 3/4) half is of v_E = (3, 0), half of
+  // v_K = (3/2, 3/2). The next has dropped 2, too: o = (9/5, 6/5), v_E = (3, 0), v_K = (0, 3).
+  const sim::LaneOutcome &window = outcome.cells[0].lanes[0], &full = outcome.cells[1].lanes[0];
+  CHECK(window.direction.rows == 2);
+  CHECK(window.direction.error == Approx(std::sqrt(4.5 / 5.625) + std::sqrt(18 / 4.68)));
+  CHECK(window.direction.cosine == Approx(std::sqrt(0.5)));
+  CHECK(window.holds_prompt == std::vector<std::uint64_t>{8});  // token 3 alone
+  CHECK(full.direction.rows == 0);
+  CHECK(full.holds_prompt == std::vector<std::uint64_t>{15});
 }
 
 TEST_CASE("importance is measured with the rows and the pooling of the request") {

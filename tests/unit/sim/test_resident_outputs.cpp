@@ -73,6 +73,11 @@ TEST_CASE("outputs over resident positions are the sum over them divided by thei
         stays.push_back({static_cast<std::int32_t>(j), j + kSteps < kPositions ? 0U : 11U, kForever});
     }
     outputs.difference(numbers.block(), stays, difference);
+    const auto mass = [&](std::size_t r, auto counts) {
+      double sum = 0;
+      for (std::size_t j = 0; j < kPositions; ++j) sum += counts(j) ? numbers.attention[j * kRows + r] : 0.0F;
+      return sum;
+    };
     for (std::size_t r = 0; r < kRows; ++r) {
       const std::uint32_t step = kFirst + static_cast<std::uint32_t>(r % kSteps);
       const auto held = [&](std::size_t j) {
@@ -80,8 +85,10 @@ TEST_CASE("outputs over resident positions are the sum over them divided by thei
           return static_cast<std::size_t>(stay.position) == j && stay.first <= step && step < stay.last;
         });
       };
+      const auto all = [](std::size_t) { return true; };
+      REQUIRE(outputs.evicted()[r] == Approx(1 - mass(r, held) / mass(r, all)).margin(1e-5));
       for (std::size_t d = 0; d < kDim; ++d) {
-        const double whole = numbers.output(r, d, [](std::size_t) { return true; });
+        const double whole = numbers.output(r, d, all);
         REQUIRE(outputs.whole()[r * kDim + d] == Approx(whole).margin(1e-5));
         REQUIRE(difference[r * kDim + d] == Approx(numbers.output(r, d, held) - whole).margin(2e-5));
       }
@@ -109,6 +116,9 @@ TEST_CASE("distances between outputs, by hand") {
   const sim::OutputDistance moved = sim::output_distance(whole, minus, 2);  // (0, 4) instead of (3, 4)
   CHECK(moved.error == Approx(0.6));
   CHECK(moved.cosine == Approx(0.8));
+  // (3, 4) is half of (0, 4) and half of (6, 4), or a quarter of (0, 4) and three of (4, 4).
+  CHECK(moved.evicted_cosine(0.5) == Approx(4 / std::sqrt(52.0)));
+  CHECK(moved.evicted_cosine(0.75) == Approx(std::sqrt(0.5)));
   CHECK(sim::output_distance(whole, nothing, 2).error == 0);
   CHECK(sim::output_distance(whole, nothing, 2).cosine == Approx(1));
   CHECK(sim::output_distance(nothing, nothing, 2).error == 0);

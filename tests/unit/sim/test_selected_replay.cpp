@@ -66,6 +66,7 @@ struct SlowReads {
   double attention_loss = 0, attention_loss_oracle = 0, output_error = 0, output_cosine = 0;
   double read_tokens = 0, loaded_tokens = 0, hits = 0, recall = 0;
   sim::PaidAttention evidence;
+  sim::DirectionOutcome direction;
   std::size_t held = 0;
 };
 
@@ -126,6 +127,15 @@ SlowReads slow_lane(const trace::Sequence& sequence, const policy::Part& part, c
         for (std::size_t c = 0; c < other.size(); ++c) other[c] += row[at] * v[at][c];
       }
       for (double& x : other) x /= mass + sink;
+      double unread = 0;
+      Vector left_out(model.v_head_dim);
+      for (std::size_t j = 0; j <= t; ++j) {
+        if (read[g].count(static_cast<Position>(j))) continue;
+        unread += row[j];
+        for (std::size_t c = 0; c < left_out.size(); ++c) left_out[c] += row[j] * v[j][c];
+      }
+      for (double& x : left_out) x /= unread;
+      test::add_direction(unread, left_out, other, whole, out.direction);
       out.attention_loss += (1 - mass / (1 - sink)) / heads;
       out.attention_loss_oracle += (1 - test::top(row, read[g].size()) / (1 - sink)) / heads;
       out.output_error += test::distance(other, whole) / test::norm(whole) / heads;
@@ -211,6 +221,9 @@ void compare(const test::TraceShape& shape, const trace::Cut& cut = {}) {
           CHECK(got.attention_loss_oracle == Approx(expected.attention_loss_oracle).margin(1e-4));
           CHECK(got.output_error == Approx(expected.output_error).margin(1e-4));
           CHECK(got.output_cosine == Approx(expected.output_cosine).margin(1e-4));
+          CHECK(got.direction.rows == expected.direction.rows);
+          CHECK(got.direction.error == Approx(expected.direction.error).epsilon(1e-4).margin(2e-4));
+          CHECK(got.direction.cosine == Approx(expected.direction.cosine).margin(2e-4));
           CHECK(got.evidence.paid == Approx(expected.evidence.paid).margin(1e-4));
           CHECK(got.evidence.dropped == Approx(expected.evidence.dropped).margin(1e-4));
         }
@@ -257,6 +270,7 @@ TEST_CASE("a selection of everything is the same as none") {
         if (policy != "full") continue;
         CHECK(all.attention_loss == 0);
         CHECK(all.output_error == 0);
+        CHECK(all.direction.rows == 0);
         CHECK(all.output_cosine == none.output_cosine);
         CHECK(outcome.cells[other].layers[0].projected_error == 0);
         CHECK(all.read->recall == static_cast<double>(all.steps));
