@@ -14,6 +14,8 @@ namespace {
 
 /// Filled and open circle, square, triangle, diamond: neighbours differ in shape.
 constexpr std::array<int, 8> kMarkers = {7, 5, 9, 13, 6, 4, 8, 12};
+/// Of PolicyStyle::dash.
+constexpr std::array<const char*, kDashes> kPolicyDashes = {"1", "(7,2)", "(2,2)"};
 /// Of PolicyStyle::shape, filled; the open one is the number before.
 constexpr std::array<int, kShapes> kPolicyMarkers = {7, 5, 9, 11, 13, 15};
 constexpr std::array<const char*, 4> kBoundDashes = {"(6,3)", "(2,2)", "(8,2,2,2)", "(12,3)"};
@@ -300,7 +302,7 @@ std::string Styles::line(const Series& series) const {
   const std::string colour_text = "lc rgb " + gp_colour(colour(series));
   if (series.weight == Weight::faint) return colour_text + " lw 0.6 dt 1";
   if (series.weight == Weight::plain && !series.policy.empty())
-    return colour_text + " lw 1.2 dt " + (policy_style(series.policy).dashed ? "(7,2)" : "1");
+    return colour_text + " lw 1.2 dt " + kPolicyDashes[policy_style(series.policy).dash];
   const auto place = static_cast<std::size_t>(places_.at(place_key(series)));
   if (series.weight == Weight::bound)
     return colour_text + " lw 1 dt " + kBoundDashes[place % kBoundDashes.size()];

@@ -11,6 +11,7 @@ namespace {
 
 enum Family : std::uint8_t { accumulated, recent_rows, keys, position, future, outside };
 
+/// Of names by their hash, whole and dashed; the last of those that are listed are dotted.
 constexpr std::size_t kShades = 3, kMarks = kShapes * kShades * 2;
 
 /// Hues of OKLCH (Ottosson 2020) at equal chroma; shades are equally light in all of them. [family][shade]
@@ -67,8 +68,11 @@ constexpr std::array kListed{Listed{"h2o", accumulated},
                              Listed{"full", position},
                              Listed{"redundancy", keys},
                              Listed{"periodic", recent_rows},
-                             Listed{"caote", recent_rows}};
-static_assert(kListed.size() <= kMarks);
+                             Listed{"caote", recent_rows},
+                             Listed{"lava", recent_rows},
+                             Listed{"cur_dkv", keys},
+                             Listed{"non_causal", accumulated}};
+static_assert(kListed.size() <= kShapes * kShades * kDashes);
 
 std::size_t hash_of(std::string_view text) {
   return static_cast<std::size_t>(key_of(text) >> 17);
@@ -89,7 +93,10 @@ PolicyStyle policy_style(std::string_view label) {
   // Another mark than that of the name alone.
   if (!rest.empty()) mark = (mark + 1 + hash_of(rest) % (kMarks - 1)) % kMarks;
   const std::size_t shade = mark / kShapes % kShades;
-  return {{kLight[family][shade], kDark[family][shade]}, mark % kShapes, !rest.empty(), mark >= kMarks / 2};
+  return {{kLight[family][shade], kDark[family][shade]},
+          mark % kShapes,
+          !rest.empty(),
+          mark / (kShapes * kShades)};
 }
 
 }  // namespace kvsim::analysis

@@ -11,12 +11,14 @@ namespace kvsim::analysis {
 
 /// Circle, square, triangle up, triangle down, diamond, pentagon.
 inline constexpr std::size_t kShapes = 6;
+/// Whole, dashed, dotted.
+inline constexpr std::size_t kDashes = 3;
 
 struct PolicyStyle {
   std::array<Rgb, 2> colours{};  ///< light theme, dark theme
   std::size_t shape = 0;         ///< below kShapes
   bool open = false;             ///< not filled: the label says more than the listed name
-  bool dashed = false;
+  std::size_t dash = 0;  ///< of the line, below kDashes; 0: none
 
   Rgb colour(Theme theme) const { return colours[theme == Theme::light ? 0 : 1]; }
 };

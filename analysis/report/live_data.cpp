@@ -67,7 +67,7 @@ object json_of(const Chart& chart, const Styles& light, const Styles& dark) {
                {"points", std::move(points)}};
     if (!series.policy.empty()) {
       const PolicyStyle style = policy_style(series.policy);
-      out["mark"] = array{style.shape, style.open, style.dashed};
+      out["mark"] = array{style.shape, style.open, style.dash};
     }
     all.push_back(std::move(out));
   }
@@ -288,7 +288,7 @@ class LiveMeans {
       policies_.push_back(object{{"label", one_line(label)},
                                  {"role", role},
                                  {"colours", array{hex(style.colours[0]), hex(style.colours[1])}},
-                                 {"mark", array{style.shape, style.open, style.dashed}}});
+                                 {"mark", array{style.shape, style.open, style.dash}}});
     } else if (!role.empty()) {
       policies_[found->second].as_object()["role"] = role;
     }

@@ -67,7 +67,7 @@ const intervalText = (low, high, percent) => (low == null || high == null ? "" :
 function swatch({ colours, mark: its, weight }) {
   const svg = drawn("svg", { width: 26, height: 12, viewBox: "0 0 26 12", "aria-hidden": "true" });
   const colour = weight === "bound" ? "var(--text)" : weight === "faint" ? "var(--line)" : colourOf(colours);
-  const dashes = its?.[2] || weight === "bound" ? "5 3" : "none";
+  const dashes = weight === "bound" ? "5 3" : ["none", "5 3", "2 3"][its?.[2] ?? 0];
   svg.append(drawn("path", { d: "M1 6H25", stroke: colour, "stroke-width": 2, "stroke-dasharray": dashes }));
   if (its && weight !== "faint") svg.append(mark(13, 6, its, colour));
   return svg;
@@ -254,7 +254,7 @@ function curvesOf(panel, series, { x, y }) {
     if (!one.dots && points.length > 1)
       group.append(drawn("path", {
         d: points.map((p, i) => `${i ? "L" : "M"}${place(p).join(" ")}`).join(""), fill: "none", stroke: colour,
-        "stroke-width": faint ? 1 : 1.8, "stroke-dasharray": one.mark?.[2] || bound ? "7 4" : "none",
+        "stroke-width": faint ? 1 : 1.8, "stroke-dasharray": bound ? "7 4" : ["none", "7 4", "2 3"][one.mark?.[2] ?? 0],
       }));
     for (const p of points) {
       const [px, py] = place(p), [at, value, low, high] = p;

@@ -6,7 +6,7 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/splits/largest_counts.hpp"
+#include "policies/parts/splits/competing_heads.hpp"
 #include "policies/parts/splits/token_gains.hpp"
 #include "policies/parts/splits/variant.hpp"
 #include "policies/parts/splits/whole_numbers.hpp"
@@ -59,35 +59,27 @@ class AdaKv final : public Allocation {
       const double factor = top_share(more, room.mean);
       for (double& x : gains.back()) x *= factor;
     }
+    const std::size_t total = room.mean * gains.size();
+    if (variant_ == "exact") return competing_heads(gains, total, room.most, alpha_);
     if (variant_ == "kvpress") {
       const auto pinned = static_cast<std::size_t>(alpha_ * static_cast<double>(room.floor + room.mean));
-      return compete(gains, room, pinned - std::min(pinned, room.floor));
+      return pinned_first(gains, room, pinned - std::min(pinned, room.floor));
     }
-    return mixed(compete(gains, room, 0), room);
-  }
-
-  /// Gives every head its `pinned` best; the rest goes to the best of all heads.
-  static std::vector<std::size_t> compete(Gains gains, const Headroom& room, std::size_t pinned) {
-    for (std::vector<double>& of_head : gains)
-      of_head.erase(of_head.begin(), of_head.begin() + static_cast<std::ptrdiff_t>(pinned));
-    const std::size_t n = (room.mean - pinned) * gains.size();
-    std::vector<std::size_t> out = counts_of_largest(gains, n, room.most - pinned);
-    spread(out, n - std::accumulate(out.begin(), out.end(), std::size_t{0}), room.most - pinned);
-    for (std::size_t& tokens : out) tokens += pinned;
-    return out;
-  }
-
-  /// Gives every head a share alpha of the mean, and the rest as the heads won it.
-  std::vector<std::size_t> mixed(std::vector<std::size_t> won, const Headroom& room) const {
-    std::vector<double> ideal;
-    ideal.reserve(won.size());
-    for (const std::size_t n : won)
-      ideal.push_back(static_cast<double>(n) * (1 - alpha_) + alpha_ * static_cast<double>(room.mean));
-    if (variant_ == "exact") return largest_remainder(ideal, room.mean * won.size());
     const auto safe = static_cast<double>(static_cast<std::size_t>(alpha_ * static_cast<double>(room.mean)));
+    std::vector<std::size_t> won = best_of_heads(gains, total, room.most);
     for (std::size_t& n : won)
       n = std::min(half_even(static_cast<double>(n) * (1 - alpha_) + safe), room.most);
     return won;
+  }
+
+  /// Gives every head its `pinned` best; the rest goes to the best of all heads.
+  static std::vector<std::size_t> pinned_first(Gains gains, const Headroom& room, std::size_t pinned) {
+    for (std::vector<double>& of_head : gains)
+      of_head.erase(of_head.begin(), of_head.begin() + static_cast<std::ptrdiff_t>(pinned));
+    std::vector<std::size_t> out =
+        best_of_heads(gains, (room.mean - pinned) * gains.size(), room.most - pinned);
+    for (std::size_t& tokens : out) tokens += pinned;
+    return out;
   }
 
   double alpha_;

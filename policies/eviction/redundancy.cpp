@@ -8,6 +8,7 @@
 #include "policies/parts/rows/euclidean_norm.hpp"
 #include "policies/parts/rows/logits.hpp"
 #include "policies/parts/rows/pooling.hpp"
+#include "sim/base/cap_logits.hpp"
 
 namespace kvsim::policy::redundancy {
 namespace {
@@ -42,7 +43,8 @@ class Redundancy final : public ScoredEviction {
       for (int head = 0; head < unit().group; ++head) {
         const MatrixView queries = prompt.queries(head);
         for (std::size_t j = 0; j < older; ++j)
-          row[j] = std::max(row[j], prompt.scale() * product_of(queries.row(i), keys.row(j)));
+          row[j] = std::max(row[j],
+                            capped(prompt.scale() * product_of(queries.row(i), keys.row(j)), prompt.cap()));
       }
       softmax(row);
       for (std::size_t j = 0; j < older; ++j) out[j] += row[j] / static_cast<double>(prompt.length() - older);

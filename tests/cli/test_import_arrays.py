@@ -199,7 +199,7 @@ class ImportArrays(CommandTest):
         cell = lambda row: (row["params"], row["budget"], row["cut"])
         whole = {cell(row): row for row in self.rows("run.h5", *asked)}
         need_queries = {"d2o", "expected_attention", "full+int8", "full+quest", "future_max_logit", "hashevict", "instinfer",
-                        "periodic", "r_kv", "razor_attention", "redundancy", "retrieval_attention", "rocketkv", "shadowkv"}
+                        "non_causal", "periodic", "r_kv", "razor_attention", "redundancy", "retrieval_attention", "rocketkv", "shadowkv"}
         for name in "rows.h5", "imported.h5":
             refused = set()
             for row in self.rows(name, *asked):

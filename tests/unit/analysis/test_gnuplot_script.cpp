@@ -223,7 +223,7 @@ TEST_CASE("a policy's colour and mark follow from its name, and tell the known o
         CHECK(contrast(style.colour(theme), palette_of(theme).paper) >= 3);
         for (const auto& [other, known] : all) {
           CAPTURE(other);
-          const bool apart = known.shape != style.shape || known.dashed != style.dashed ||
+          const bool apart = known.shape != style.shape || known.dash != style.dash ||
                              contrast(known.colour(theme), style.colour(theme)) >= 1.3;
           CHECK(apart);
         }

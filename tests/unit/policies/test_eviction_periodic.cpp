@@ -166,6 +166,18 @@ TEST_CASE("the newest of keys that are alike counts as unlike, by hand") {
   CHECK(feed("redundancy(window=1,lambda=0)", run, 2).kept == Positions{2, 3});
 }
 
+TEST_CASE("redundancy reads attention under the model's cap, by hand") {
+  // Logits of three rows on two keys: (10, 0), (0, .6), (0, .6). Their shares add up to 1.71 and 1.29; with a
+  // cap of 1 logits are 1 and .54, and shares 1.47 and 1.53.
+  Run run = blank_run({.prompt = 5, .decode = 0, .n_lanes = 1, .group = 1});
+  run.keys[0][0] = 20;
+  run.keys[0][3 + 1] = 1.2F;
+  run.queries[0][2 * 3] = run.queries[0][3 * 3 + 1] = run.queries[0][4 * 3 + 1] = 1;
+  CHECK(feed("redundancy(window=3,lambda=1,pool=none)", run, 4).kept == Positions{0, 2, 3, 4});
+  run.cap = 1;
+  CHECK(feed("redundancy(window=3,lambda=1,pool=none)", run, 4).kept == Positions{1, 2, 3, 4});
+}
+
 TEST_CASE("periodic cuts as its definition does") {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     const Run run = attending_run({.prompt = 14, .decode = 30, .n_lanes = 1, .group = 2}, seed);
