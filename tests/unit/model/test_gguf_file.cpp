@@ -111,7 +111,8 @@ TEST_CASE("a GGUF file gives its tensors, row-major") {
       gguf({entry("general.alignment", 64U)},
            {place("b", {2, 3}, 0, 64), place("a", {64, 1}, 2, 0), place("scalar", {}, 1, 128)}, {});
   const std::string data = padded(std::string(36, 'a'), 64) + padded(std::string(24, 'b'), 64) + "xy";
-  const Gguf content = parse(padded(file, 64) + data);
+  const std::string bytes = padded(file, 64) + data;  // which the tensors look into
+  const Gguf content = parse(bytes);
   REQUIRE(content.tensors().size() == 3);
   const GgufTensor& a = content.tensor("a");
   CHECK(a.type->name == "Q4_0");
