@@ -65,8 +65,10 @@ const std::vector<Column>& columns() {
        [](const Answer& a) { return Value(std::string(sim::turn_protocol_name(a.request.protocol))); }},
       {"prefill", "",
        "dense: the prompt is processed once with full attention, then compressed; stream, chunked:N: the "
-       "cell processes it through its own cache, token by token or N tokens at a time",
+       "cell processes it through its own cache, token by token or N tokens at a time; else how it is put "
+       "together of its documents, as asked",
        [](const Answer& a) {
+         if (a.request.assembled) return Value(a.request.assembled->name);
          const std::string name = sim::prefill_name(a.cell.prefill);
          return Value(a.cell.prefill == sim::Prefill::chunked
                           ? name + ":" + std::to_string(a.request.prefill_tokens)
@@ -220,6 +222,14 @@ const std::vector<ColumnInfo>& answer_columns() {
   return all;
 }
 
+const std::vector<ColumnInfo>& assembly_columns() {
+  static const std::vector<ColumnInfo> kAll = {
+      {"computed", "share",
+       "of the prompt's tokens in all layers, those that are computed where the others come from documents"},
+      {"kl_first", "nats", "KL(full || cell) of the answer's first token; teacher mode"}};
+  return kAll;
+}
+
 Value answer_field(const Answer& answer, std::size_t column) {
   return columns()[column].get(answer);
 }
@@ -232,6 +242,10 @@ std::vector<std::vector<Value>> answer_rows(const AnswerItem& item, const sim::L
       const Answer answer{item, request, outcome, request.cells[cell], outcome.cells[cell], mode};
       std::vector<Value>& row = rows.emplace_back();
       for (const Column& column : columns()) row.push_back(column.get(answer));
+      if (!request.assembled) continue;
+      row.emplace_back(request.assembled->computed);
+      const std::vector<double> kls = kl(answer);
+      row.push_back(kls.empty() ? Value() : Value(kls.front()));
     }
   return rows;
 }

@@ -28,8 +28,11 @@ struct AnswerItem {
 
 const std::vector<ColumnInfo>& answer_columns();
 
+/// What rows have besides where prompts are put together of documents.
+const std::vector<ColumnInfo>& assembly_columns();
+
 /// Rows of one item, by cell in the order of the request and by mode; skipped cells have rows with null
-/// metrics.
+/// metrics. They have assembly_columns(), too, where the request's prompt is an assembled one.
 std::vector<std::vector<Value>> answer_rows(const AnswerItem& item, const sim::LoopRequest& request,
                                             const sim::LoopOutcome& outcome);
 

@@ -89,10 +89,11 @@ std::vector<Averaged> averaged(const Records& rows) {
         }))
       out.push_back(sometimes);
   }
-  for (const ColumnInfo& loss : loss_columns())
-    if (std::any_of(rows.columns.begin(), rows.columns.end(),
-                    [&](const ColumnInfo& column) { return column.key == loss.key; }))
-      out.push_back({loss, false});
+  for (const std::vector<ColumnInfo>* some : {&assembly_columns(), &loss_columns()})
+    for (const ColumnInfo& asked : *some)
+      if (std::any_of(rows.columns.begin(), rows.columns.end(),
+                      [&](const ColumnInfo& column) { return column.key == asked.key; }))
+        out.push_back({asked, false});
   return out;
 }
 

@@ -114,6 +114,8 @@ std::vector<ColumnInfo> columns_of(const EvaluationOptions& options) {
   constexpr const std::vector<ColumnInfo>& (*kColumns[])() = {answer_columns, token_columns, layer_columns,
                                                               draft_columns, drafted_token_columns};
   std::vector<ColumnInfo> columns = kColumns[static_cast<std::size_t>(options.scope)]();
+  if (!options.assemblies.empty() && options.scope == AnswerScope::answer)
+    columns.insert(columns.end(), assembly_columns().begin(), assembly_columns().end());
   if (options.losses) columns.insert(columns.end(), loss_columns().begin(), loss_columns().end());
   return columns;
 }
@@ -167,7 +169,7 @@ void check_losses(const EvaluationOptions& options) {
   if (options.scope != AnswerScope::answer)
     usage_error("stand beside answers", "--losses", "Leave --per out.");
   if (options.protocol != sim::TurnProtocol::requests || options.prefill_tokens > 0 ||
-      options.positions != sim::LoopPositions::text)
+      !options.assemblies.empty() || options.positions != sim::LoopPositions::text)
     usage_error(
         "are those of a replay, which knows separate requests, a dense prefill and positions of the text",
         "--losses", "Leave --turns, --prefill and --positions out.");
@@ -228,7 +230,9 @@ class ContextRun {
     std::uint64_t most = 0;
     for (const trace::Cut& cut : options_.cuts)
       most = std::max(most, sim::estimate_loop_bytes(sequence_at(source, cut), model_.config, request_));
-    return most + model_.prompt.ids.size() * model_.config.n_layers *
+    // Where a prompt is put together: its own run, the documents' and what comes of them.
+    const std::uint64_t runs = options_.assemblies.empty() ? 1 : 3;
+    return most + runs * model_.prompt.ids.size() * model_.config.n_layers *
                       (std::uint64_t{model_.config.n_heads} + 2ULL * model_.config.n_kv_heads) *
                       model_.config.head_dim * sizeof(float);
   }
@@ -256,18 +260,18 @@ class ContextRun {
   std::vector<std::vector<Value>> rows(Progress& progress) {
     const trace::MemoryTrace trace = run(items_.front(), {}, nullptr, progress);
     std::vector<std::vector<std::vector<Value>>> by_item(items_.size());
-    for (const trace::Cut& cut : options_.cuts) {
-      const trace::Sequence sequence = sequence_at(trace, cut);
-      const sim::TableFiles tables(sequence, items_.front().id);
-      request_.tables = &tables;
-      std::vector<sim::LoopOutcome> outcomes = sim::closed_loop(
-          sequence, load(items_.front()).ids, model_.config, model_.weights, request_, progress);
-      for (std::size_t i = 0; i < items_.size(); ++i) {
-        for (std::vector<Value>& row : rows_of(i, i == 0 ? &trace : nullptr, sequence, outcomes[i], progress))
-          by_item[i].push_back(std::move(row));
-        if (options_.decisions)
-          options_.decisions(sim::decisions_of(sequence, request_, std::move(outcomes[i])));
-      }
+    if (options_.assemblies.empty()) add_rows(trace, trace, by_item, progress);
+    const std::vector<sim::Piece> places = pieces();
+    std::vector<trace::MemoryTrace> alone;
+    for (const sim::Piece& piece : places) alone.push_back(run_alone(piece, progress));
+    for (const sim::Assembly& assembly : options_.assemblies) {
+      std::vector<sim::Piece> found = places;
+      for (std::size_t i = 0; i < found.size(); ++i) found[i].alone = &alone[i];
+      const sim::AssembledPrompt prompt =
+          sim::assemble_prompt(trace, load(items_.front()).ids, found, model_.config, model_.weights,
+                               assembly, positions_, options_.threads, progress);
+      request_.assembled = {&trace, assembly.name, prompt.computed};
+      add_rows(prompt.trace, trace, by_item, progress);
     }
     std::vector<std::vector<Value>> all;
     for (std::vector<std::vector<Value>>& of_item : by_item)
@@ -276,6 +280,60 @@ class ContextRun {
   }
 
  private:
+  /// At every cut. `prompt`: what cells rank and attend; `whole`: the run of the whole prompt.
+  void add_rows(const trace::MemoryTrace& prompt, const trace::MemoryTrace& whole,
+                std::vector<std::vector<std::vector<Value>>>& by_item, Progress& progress) {
+    for (const trace::Cut& cut : options_.cuts) {
+      const trace::Sequence sequence = sequence_at(prompt, cut);
+      const sim::TableFiles tables(sequence, items_.front().id);
+      request_.tables = &tables;
+      std::vector<sim::LoopOutcome> outcomes = sim::closed_loop(
+          sequence, load(items_.front()).ids, model_.config, model_.weights, request_, progress);
+      for (std::size_t i = 0; i < items_.size(); ++i) {
+        for (std::vector<Value>& row : rows_of(i, i == 0 ? &whole : nullptr, sequence, outcomes[i], progress))
+          by_item[i].push_back(std::move(row));
+        if (options_.decisions)
+          options_.decisions(sim::decisions_of(sequence, request_, std::move(outcomes[i])));
+      }
+    }
+  }
+
+  /// The documents of the first item's prompt, and before them what it begins with; none where they are not
+  /// asked for. The last token belongs to none.
+  std::vector<sim::Piece> pieces() const {
+    if (options_.assemblies.empty()) return {};
+    const WorkloadItem& item = items_.front();
+    if (item.documents.empty())
+      usage_error("marks no documents to put a prompt together of", item.id,
+                  "Make prompts of the kind documents, or write the field: traces/workloads/README.md.");
+    const capture::Prompt& prompt = load(item);
+    const std::vector<std::int32_t> frame = prompt.tokenizer->encode("");
+    const std::uint64_t lead = !frame.empty() && frame[0] == prompt.ids[0] ? 1 : 0;
+    std::vector<sim::Piece> out;
+    for (const auto& [begin, end] : capture::document_tokens(item, prompt.ids, *prompt.tokenizer)) {
+      const std::uint64_t last = std::min<std::uint64_t>(end, prompt.ids.size() - 1);
+      if (out.empty() && begin > 0) out.push_back({0, begin, nullptr, 0});
+      if (begin < last) out.push_back({begin, last, nullptr, begin == 0 ? 0 : lead});
+    }
+    return out;
+  }
+
+  /// A piece as it is run alone, behind what the tokenizer puts before every text.
+  trace::MemoryTrace run_alone(const sim::Piece& piece, Progress& progress) const {
+    std::vector<std::int32_t> ids = load(items_.front()).ids;
+    model_.prompt.ids.assign(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(piece.lead));
+    model_.prompt.ids.insert(model_.prompt.ids.end(), ids.begin() + static_cast<std::ptrdiff_t>(piece.begin),
+                             ids.begin() + static_cast<std::ptrdiff_t>(piece.end));
+    model_.prompt.part_flags.clear();
+    return capture::run_prompt(model_.prompt, model_.config, model_.weights,
+                               {.model_dir = model_.model_dir,
+                                .elem = request_.elem,
+                                .positions = positions_,
+                                .prefill_chunk = options_.prefill_chunk,
+                                .threads = options_.threads},
+                               progress);
+  }
+
   const capture::Prompt& load(const WorkloadItem& item) const {
     load_item(item, model_.prompt);
     return model_.prompt;

@@ -11,6 +11,7 @@
 #include "analysis/loop/part_rows.hpp"
 #include "analysis/loop/replayed_losses.hpp"
 #include "sim/base/progress.hpp"
+#include "sim/loop/assembled_prompt.hpp"
 #include "sim/replay/decisions.hpp"
 #include "traces/capture/workload_item.hpp"
 #include "traces/format/cut.hpp"
@@ -31,6 +32,9 @@ struct EvaluationOptions {
   sim::LoopPositions positions = sim::LoopPositions::text;
   std::uint64_t prefill_tokens = 0;  ///< as LoopRequest::prefill_tokens
   bool profile_dense = false;        ///< as LoopRequest::profile_dense
+  /// Ways in which prompts are put together of their documents; none: they are read whole. With them, rows of
+  /// answers also have assembly_columns().
+  std::vector<sim::Assembly> assemblies{};
   std::uint64_t max_new_tokens = 8;
   std::uint64_t gamma = 4;    ///< as LoopRequest::gamma
   double temperature = 0;     ///< as LoopRequest::temperature

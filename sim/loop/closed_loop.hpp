@@ -58,6 +58,13 @@ struct LoopTurn {
   std::vector<policy::Position> evidence{};
 };
 
+/// A prompt that was put together of documents (assembled_prompt.hpp) in place of the one that is read whole.
+struct AssembledPrefill {
+  const trace::Source* exact = nullptr;  ///< the prompt as it is read whole, which references attend
+  std::string name;                      ///< Assembly::name
+  double computed = 0;                   ///< AssembledPrompt::computed
+};
+
 struct LoopRequest {
   std::vector<Cell> cells;
   std::vector<LoopMode> modes{LoopMode::teacher, LoopMode::greedy};
@@ -69,6 +76,8 @@ struct LoopRequest {
   /// Prompt tokens after which each cell ranks what it holds and evicts down to its budget; 0: it does so
   /// once, when the whole prompt has been processed with full attention.
   std::uint64_t prefill_tokens = 0;
+  /// The sequence's prompt is an assembled one; none: it is what the model makes of it whole.
+  std::optional<AssembledPrefill> assembled{};
   /// Lets allocations measure the prompt in a pass of its own where the cells process it themselves.
   bool profile_dense = false;
   std::uint64_t max_new_tokens = 8;  ///< per turn

@@ -50,6 +50,10 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
       plan.refused = composition.name + ": " + composition.representation->spec->name +
                      " stores two layers together, and drafts are taken back layer by layer";
   }
+  if (request.assembled && (plan.prefill != Prefill::dense || request.drafts()))
+    plan.refused =
+        composition.name + ": a prompt that is put together of documents is there at once, and " +
+        (request.drafts() ? "drafts begin with the full cache's" : "this cache processes it itself");
   if (composition.selection && plan.prefill != Prefill::dense)
     plan.refused =
         composition.name +

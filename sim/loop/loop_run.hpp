@@ -67,6 +67,8 @@ class LoopRun {
   void make_streams();
   /// The reference of a script, and its cells.
   void add_streams(LoopMode mode, const Script& script, Prefill prefill);
+  /// The rows of the prompt as it is read whole.
+  void take_exact(std::uint32_t layer, OwnRows& own) const;
   /// The first of the streams that process the prompt as this one, the latest, does.
   std::size_t leader_of(const Stream& stream) const;
   template <class Visit>

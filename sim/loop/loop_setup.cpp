@@ -53,7 +53,8 @@ void LoopRun::add_streams(LoopMode mode, const Script& script, Prefill prefill) 
     stream.script = script;
     stream.text = script.front().fed;
     stream.turns.resize(script.size());
-    stream.first_own = of_cell == Prefill::dense ? first_fed_ : 0;
+    const bool reads_exact = is_reference && asked_.assembled;
+    stream.first_own = of_cell == Prefill::dense && !reads_exact ? first_fed_ : 0;
     const std::size_t rows = length_ - stream.first_own;
     for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
       OwnRows& own = stream.own.emplace_back();
@@ -61,6 +62,7 @@ void LoopRun::add_streams(LoopMode mode, const Script& script, Prefill prefill) 
       own.values = TokenRows(config_.n_kv_heads, rows, config_.value_dim());
       if (of_cell == Prefill::chunked) own.queries = TokenRows(config_.n_heads, prompt_, config_.head_dim);
       if (stream.verifies()) own.queries = TokenRows(config_.n_heads, rows, config_.head_dim);
+      if (reads_exact) take_exact(layer, own);
     }
   };
   if (!drafts()) add(true, 0, prefill);
@@ -74,6 +76,19 @@ void LoopRun::add_streams(LoopMode mode, const Script& script, Prefill prefill) 
       }
       add(false, cell, prefill_of(cell));
     }
+}
+
+void LoopRun::take_exact(std::uint32_t layer, OwnRows& own) const {
+  const auto take = [&](trace::Tensor tensor, std::size_t dim, TokenRows& to) {
+    std::vector<float> rows(config_.n_kv_heads * prompt_ * dim);
+    for (std::uint32_t head = 0; head < config_.n_kv_heads; ++head)
+      asked_.assembled->exact->read(tensor, layer, head, 0, prompt_,
+                                    std::span(rows).subspan(head * prompt_ * dim, prompt_ * dim));
+    for (std::size_t token = 0; token < prompt_; ++token)
+      to.set(token, {rows.data() + token * dim, config_.n_kv_heads, dim, prompt_ * dim});
+  };
+  take(trace::Tensor::key, config_.head_dim, own.keys);
+  take(trace::Tensor::value, config_.value_dim(), own.values);
 }
 
 std::size_t LoopRun::leader_of(const Stream& stream) const {

@@ -369,6 +369,8 @@ EVALUATE = [
     ("$E --workload items.jsonl --answer x", "(--answer): is of a prompt", "{1} x =>"),
     ("$E --workload items.jsonl --prefill chunked", "or (chunked:)N with N tokens", "--prefill chunked => --prefill {1}64"),
     ("$E --workload items.jsonl --prefill dens", "It is (dense)", "dens => {1}"),
+    ("$E --workload items.jsonl --prefill none", "prompts of the kind (documents)",
+     "kvsim workload {1} --context 200 --tokenizer $M -o documents.jsonl && kvsim $E --workload documents.jsonl --prefill none"),
     ("$E --workload items.jsonl --mode greddy", r"Did you mean (\w+)", "greddy => {1}"),
     ("$E --workload items.jsonl --force ful", r"Did you mean (\w+)", "ful => {1}"),
     ("$E --workload items.jsonl --turns requets", r"Did you mean (\w+)", "requets => {1}"),

@@ -348,6 +348,38 @@ class Evaluate(CommandTest):
         text = self.ok(*self.evaluate("--workload", "keys.jsonl", *ask, "--mode", "draft"))
         self.assertRegex(text, r"(?m)^full +5 ")
 
+    def test_prompts_are_put_together_of_documents(self):
+        self.ok("workload", "documents", "--context", 300, "--count", 3, "--tokenizer", MODEL, "-o", "documents.jsonl")
+        ways = ["none", "epic:2", "epic:8", "cacheblend:20%", "lmcache:20%", "cacheblend:100%", "all"]
+        ask = ["--policy", "full", "--policy", "keydiff", "--budget", "50%", "--cut", "question", "--prefill", ",".join(ways)]
+        rows = self.rows(*ask, workload="documents.jsonl")
+        self.assertEqual(list(rows[0]), [*columns_of("evaluate"), "computed", "kl_first"])
+        self.assertEqual(len(rows), 3 * 7 * 2 * 2)  # items, ways, policies, modes
+        self.assertEqual(rows, self.rows(*ask, "--threads", 1, workload="documents.jsonl"))
+        exact = self.rows(*ask[:-2], workload="documents.jsonl")
+        for item in {row["item"] for row in rows}:
+            mine = [row for row in rows if (row["item"], row["policy"]) == (item, "full")]
+            taught = {row["prefill"]: row for row in mine if row["mode"] == "teacher"}
+            self.assertEqual(list(taught), ways)
+            computed = {way: float(row["computed"]) for way, row in taught.items()}
+            self.assertEqual((computed["all"], computed["cacheblend:100%"]), (1, 1))
+            self.assertEqual(computed["cacheblend:20%"], computed["lmcache:20%"])
+            self.assertLess(computed["none"], computed["epic:2"])
+            self.assertLess(computed["epic:2"], computed["epic:8"])
+            for way in "all", "cacheblend:100%":
+                self.assertLess(float(taught[way]["kl_first"]), 1e-6)
+            self.assertGreater(float(taught["none"]["kl_first"]), 1e-6)
+            # The full cache beside them is that of the whole prompt.
+            whole = {row["mode"]: row for row in exact if (row["item"], row["policy"]) == (item, "full")}
+            for row in mine:
+                self.assertEqual((row["right_full"], row["ppl_full"]), (whole[row["mode"]]["right_full"], whole[row["mode"]]["ppl_full"]))
+        self.assertRegex(self.ok(*self.evaluate("--workload", "documents.jsonl", *ask)), r"(?m)^(full|keydiff) +cacheblend:20% ")
+        for more, said in ((["--prefill", "none", "--policy", "h2o.stream"], "this cache processes it itself"),
+                           (["--prefill", "none", "--mode", "draft", "--policy", "full"], "drafts begin with the full cache's"),
+                           (["--prefill", "none", "--policy", "full", "--losses"], "--losses"),
+                           (["--prefill", "cacheblend:101%", "--policy", "full"], "cacheblend:P%")):
+            self.assertIn(said, self.fails(2, *self.evaluate("--workload", "documents.jsonl", "--budget", "50%", *more)))
+
     def figure(self, *arguments):
         return list(csv.DictReader(io.StringIO(self.ok("plot", *arguments, "--format", "csv"))))
 

@@ -16,6 +16,7 @@
 #include "sim/base/joined.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/sizes.hpp"
+#include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"
@@ -51,14 +52,19 @@ std::size_t chosen(const std::string& word, const char* option, const std::vecto
   return static_cast<std::size_t>(found - words.begin());
 }
 
-/// dense: 0; chunked:N: N.
-std::uint64_t prefill_tokens(const std::string& prefill) {
-  if (prefill == "dense") return 0;
+/// dense, chunked:N, or ways to put prompts together.
+void choose_prefill(const std::string& prefill, analysis::EvaluationOptions& evaluation) {
+  if (prefill == "dense") return;
   const std::string chunked = "chunked:";
+  if (!prefill.starts_with("chunked")) {
+    for (const std::string& way : comma_list(prefill))
+      evaluation.assemblies.push_back(sim::parse_assembly(way, "--prefill"));
+    return;
+  }
   const auto tokens = prefill.starts_with(chunked) ? tokens_of(prefill.substr(chunked.size())) : std::nullopt;
   if (!tokens || *tokens == 0)
     usage_error("unknown choice '" + prefill + "'", "--prefill", "It is dense, or chunked:N with N tokens.");
-  return *tokens;
+  evaluation.prefill_tokens = *tokens;
 }
 
 /// What is to be answered, before the model is loaded.
@@ -240,7 +246,7 @@ void run_evaluate(EvaluateOptions& options) {
       static_cast<sim::TurnProtocol>(chosen(options.turns, "--turns", {"requests", "golden", "own"}));
   evaluation.positions = static_cast<sim::LoopPositions>(
       chosen(options.positions, "--positions", {"text", "cache-step", "cache-once"}));
-  evaluation.prefill_tokens = prefill_tokens(options.prefill);
+  choose_prefill(options.prefill, evaluation);
   choose_drafts(options, evaluation);
   if (!options.profile.empty())
     evaluation.profile_dense = chosen(options.profile, "--profile", {"dense"}) == 0;
@@ -264,7 +270,8 @@ void run_evaluate(EvaluateOptions& options) {
   prepare_texts(items, options, model);
   evaluation.max_new_tokens =
       options.max_new_tokens.value_or(analysis::tokens_to_generate(items, model.tokenizer()));
-  check_decisions(options, items.size(), evaluation.cuts.size());
+  check_decisions(options, items.size(),
+                  evaluation.cuts.size() * std::max<std::size_t>(evaluation.assemblies.size(), 1));
   check_answered(options, evaluation);
   if (!options.quiet)
     for (const std::string& text : model.notes()) note(text);
@@ -378,9 +385,11 @@ void add_evaluate_command(Command app) {
       "each other), golden (each follows the earlier ones and their expected answers) or own (...\n"
       "and what the cell answered itself)");
   command.add_option(
-      "--prefill", options->prefill, "dense|chunked:N",
-      "dense (the prompt is processed once, with full attention) or chunked:N (through the cache,\n"
-      "which is cut after every N tokens)");
+      "--prefill", options->prefill, "dense|chunked:N|LIST",
+      "dense (the prompt is processed once, with full attention), chunked:N (through the cache,\n"
+      "which is cut after every N tokens), or ways to put it together of documents, each run alone,\n"
+      "by what is computed again in the prompt: none, epic:N (the first N tokens of each),\n"
+      "cacheblend:P%, lmcache:P% (those whose values, keys in layer 1 deviate most), all");
   command.add_option("--profile", options->profile, "",
                      "dense: an allocation that measures the prompt does so in a pass of its own where the\n"
                      "cache is cut while the prompt arrives");

@@ -33,12 +33,16 @@ void add_markup(std::vector<RoleSpan>& spans, const std::vector<model::ChatText:
 }
 
 /// Spans of a text as spans of the place where it stands now.
-std::vector<RoleSpan> moved(const std::vector<RoleSpan>& spans, const model::ChatText::Place& place) {
-  std::vector<RoleSpan> out;
+template <class Span>
+std::vector<Span> moved(const std::vector<Span>& spans, const model::ChatText::Place& place) {
+  std::vector<Span> out;
   const std::uint64_t first = place.cut, last = place.cut + (place.end - place.begin);
-  for (const RoleSpan& span : spans) {
+  for (const Span& span : spans) {
     const std::uint64_t begin = std::clamp(span.begin, first, last), end = std::clamp(span.end, first, last);
-    if (begin < end) out.push_back({begin - first + place.begin, end - first + place.begin, span.role});
+    if (begin == end) continue;
+    Span& there = out.emplace_back(span);
+    there.begin = begin - first + place.begin;
+    there.end = end - first + place.begin;
   }
   return out;
 }
@@ -85,6 +89,7 @@ void put_into_chat(WorkloadItem& item, const model::ChatTemplate& chat) {
       spans.push_back({made.text.size(), made.text.size() + item.answer_prefix, span.role});
   item.prompt = single ? made.text + item.prompt.substr(asked) : made.text;
   item.spans = std::move(spans);
+  item.documents = moved(item.documents, made.places.back());
   item.messages = false;
   item.chat = chat.sha256();
   if (item.answer_prefix > 0) return;

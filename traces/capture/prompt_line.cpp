@@ -36,6 +36,21 @@ std::vector<workload::RoleSpan> parse_spans(const JsonObject& line, std::uint64_
   return spans;
 }
 
+/// [[begin, end], ...]: bytes of the prompt.
+std::vector<workload::ByteSpan> parse_documents(const JsonObject& line, std::uint64_t bytes) {
+  std::vector<workload::ByteSpan> documents;
+  if (!line.has("documents")) return documents;
+  std::uint64_t least = 0;
+  for (const json::value& value : line.array("documents")) {
+    const std::string where = line.path("documents") + "[" + std::to_string(documents.size()) + "]";
+    const json::array* ends = value.if_array();
+    if (ends == nullptr || ends->size() != 2) input_error("expected [begin, end]", where);
+    const std::uint64_t begin = json_integer((*ends)[0], where, least, bytes);
+    documents.push_back({begin, least = json_integer((*ends)[1], where, begin + 1, bytes)});
+  }
+  return documents;
+}
+
 bool prints(char c) {
   return c > ' ' && c < 0x7f;
 }
@@ -55,6 +70,7 @@ WorkloadItem made_item(const JsonObject& line) {
   item.tokens = line.integer("tokens", 0, kMaxTokens);
   item.prompt = line.text("prompt");
   item.spans = parse_spans(line, item.prompt.size());
+  item.documents = parse_documents(line, item.prompt.size());
   for (const json::value& answer : line.array("answers")) {
     if (!answer.is_string()) input_error("expected strings", line.path("answers"));
     item.answers.emplace_back(answer.get_string());

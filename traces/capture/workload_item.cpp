@@ -143,36 +143,68 @@ WorkloadItem read_workload_item(const std::string& path, const std::string& id) 
   return parse_workload_item(read_file(path, kMaxWorkloadBytes), path, id);
 }
 
-std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<SpelledToken>& tokens) {
-  std::vector<std::uint32_t> of_byte(item.prompt.size(), 0);
-  for (const workload::RoleSpan& span : item.spans)
-    for (std::uint64_t at = span.begin; at < span.end; ++at) of_byte[at] |= workload::role_flag(span.role);
+namespace {
 
-  std::vector<std::uint32_t> flags(tokens.size(), 0);
+/// Where each token lies in the prompt; nowhere, of what the tokenizer adds.
+std::vector<workload::ByteSpan> places_of(const WorkloadItem& item, const std::vector<SpelledToken>& tokens) {
+  std::vector<workload::ByteSpan> places;
   std::uint64_t at = 0;
   const std::string_view prompt = item.prompt;
-  for (std::size_t t = 0; t < tokens.size(); ++t) {
-    const std::string& bytes = tokens[t].bytes;
-    if (!prompt.substr(at).starts_with(bytes)) {
-      if (tokens[t].special) continue;  // the tokenizer adds it; it is not part of the text
-      break;
-    }
-    for (const std::uint64_t end = at + bytes.size(); at < end; ++at) flags[t] |= of_byte[at];
+  for (const SpelledToken& token : tokens) {
+    const bool there = prompt.substr(at).starts_with(token.bytes);
+    if (!there && !token.special) break;
+    places.push_back({at, at + (there ? token.bytes.size() : 0)});
+    at = places.back().end;
   }
   if (at != prompt.size()) {
     input_error("the tokenizer changes the text, so that its parts cannot be found among the tokens (byte " +
                     std::to_string(at) + ")",
                 item.id, "Capture its prompt as plain text with --prompt.");
   }
+  places.resize(tokens.size(), {at, at});
+  return places;
+}
+
+std::vector<SpelledToken> spelled_tokens(const std::vector<std::int32_t>& ids,
+                                         const model::Tokenizer& tokenizer) {
+  const std::vector<std::string> spelled = tokenizer.spell(ids);
+  std::vector<SpelledToken> tokens;
+  for (std::size_t t = 0; t < ids.size(); ++t) tokens.push_back({spelled[t], tokenizer.is_special(ids[t])});
+  return tokens;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<SpelledToken>& tokens) {
+  std::vector<std::uint32_t> of_byte(item.prompt.size(), 0);
+  for (const workload::RoleSpan& span : item.spans)
+    for (std::uint64_t at = span.begin; at < span.end; ++at) of_byte[at] |= workload::role_flag(span.role);
+
+  std::vector<std::uint32_t> flags;
+  for (const workload::ByteSpan& place : places_of(item, tokens)) {
+    flags.push_back(0);
+    for (std::uint64_t at = place.begin; at < place.end; ++at) flags.back() |= of_byte[at];
+  }
   return flags;
 }
 
 std::vector<std::uint32_t> part_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
                                       const model::Tokenizer& tokenizer) {
-  const std::vector<std::string> spelled = tokenizer.spell(ids);
-  std::vector<SpelledToken> tokens;
-  for (std::size_t t = 0; t < ids.size(); ++t) tokens.push_back({spelled[t], tokenizer.is_special(ids[t])});
-  return part_flags(item, tokens);
+  return part_flags(item, spelled_tokens(ids, tokenizer));
+}
+
+std::vector<workload::ByteSpan> document_tokens(const WorkloadItem& item,
+                                                const std::vector<std::int32_t>& ids,
+                                                const model::Tokenizer& tokenizer) {
+  const std::vector<workload::ByteSpan> places = places_of(item, spelled_tokens(ids, tokenizer));
+  const auto first_from = [&](std::uint64_t byte) {
+    return static_cast<std::uint64_t>(std::ranges::lower_bound(places, byte, {}, &workload::ByteSpan::begin) -
+                                      places.begin());
+  };
+  std::vector<workload::ByteSpan> out;
+  for (const workload::ByteSpan& document : item.documents)
+    out.push_back({first_from(document.begin), first_from(document.end)});
+  return out;
 }
 
 std::vector<std::int32_t> prompt_ids(const WorkloadItem& item, const model::Tokenizer& tokenizer) {

@@ -22,6 +22,7 @@ struct WorkloadItem {
   /// Bytes at the end of `prompt` that begin the answer; through a chat template they follow its opening.
   std::uint64_t answer_prefix = 0;
   std::vector<workload::RoleSpan> spans{};
+  std::vector<workload::ByteSpan> documents{};  ///< ascending, none within another
   workload::Expect expect = workload::Expect::nothing;
   std::vector<std::string> answers{};
   std::string context_id{};  ///< items with the same one share their context; empty: not known
@@ -40,6 +41,12 @@ std::vector<std::int32_t> text_ids(const WorkloadItem& item, std::string_view te
                                    const model::Tokenizer& tokenizer);
 std::vector<std::uint32_t> prompt_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
                                         const model::Tokenizer& tokenizer);
+
+/// The tokens of the item's documents, [begin, end): those whose first byte lies in one. Throws as
+/// part_flags() does.
+std::vector<workload::ByteSpan> document_tokens(const WorkloadItem& item,
+                                                const std::vector<std::int32_t>& ids,
+                                                const model::Tokenizer& tokenizer);
 
 constexpr std::uint64_t kMaxWorkloadBytes = 1ULL << 30;
 

@@ -16,6 +16,14 @@ Draws::Draws(std::uint64_t seed, std::string_view kind, std::uint64_t index)
       index_(index),
       samples_key_(key_) {}
 
+Draws Draws::shared(std::uint64_t number) const {
+  Draws out = *this;
+  out.samples_key_ = combine({first_key_, key_of("shared"), number});
+  out.key_ = combine({out.samples_key_, group_});
+  out.index_ = number;
+  return out;
+}
+
 Draws Draws::example(std::uint64_t number) const {
   Draws out = *this;
   out.key_ = combine({key_, key_of("example"), number});

@@ -31,6 +31,8 @@ class Draws {
   /// The depth of the prompt's answer in its context, in [0, 1): uniform for one prompt, and spread evenly
   /// over prompts 0, 1, 2, ... of a seed (multiples of the golden ratio).
   double depth() const;
+  /// The draws of what is the same in several prompts of a seed, by its number.
+  Draws shared(std::uint64_t number) const;
   /// The draws of an example before the prompt, 0 ... kMaxExamples - 1.
   Draws example(std::uint64_t number) const;
 

@@ -131,6 +131,12 @@ std::string json_line(const PromptItem& item) {
                     {"answers", json::array(item.answers.begin(), item.answers.end())},
                     {"answer_prefix", item.answer_prefix}};
   if (!item.chat.empty()) line["chat"] = item.chat;
+  if (!item.documents.empty()) {
+    json::array documents;
+    for (const ByteSpan& document : item.documents)
+      documents.push_back(json::array{document.begin, document.end});
+    line["documents"] = std::move(documents);
+  }
   return json::serialize(line);
 }
 

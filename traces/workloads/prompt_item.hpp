@@ -29,6 +29,12 @@ struct RoleSpan {
   friend bool operator==(const RoleSpan&, const RoleSpan&) = default;
 };
 
+/// Bytes [begin, end) of a prompt.
+struct ByteSpan {
+  std::uint64_t begin = 0, end = 0;
+  friend bool operator==(const ByteSpan&, const ByteSpan&) = default;
+};
+
 /// The condition for a right answer.
 enum class Expect {
   nothing,  ///< there is no answer
@@ -60,6 +66,8 @@ struct PromptItem {
   std::string prompt;
   std::string chat;             ///< SHA-256 of the chat template that made `prompt`; empty: none did
   std::vector<RoleSpan> spans;  ///< by begin
+  /// Texts that other prompts hold, too, in other company; ascending, none within another.
+  std::vector<ByteSpan> documents{};
   Expect expect = Expect::nothing;
   std::vector<std::string> answers;  ///< with their leading space
   /// Bytes at the end of `prompt` that begin the answer; a chat template puts them into the model's turn.

@@ -19,6 +19,11 @@ SpannedText& SpannedText::begin_answer(std::string_view prefix) {
   return add(prefix, Role::question);
 }
 
+SpannedText& SpannedText::end_document(std::uint64_t begin) {
+  documents_.push_back({begin, text_.size()});
+  return *this;
+}
+
 SpannedText SpannedText::behind(std::string_view text, Role role) const {
   SpannedText out;
   out.add(text, role);
@@ -34,6 +39,8 @@ SpannedText SpannedText::behind(std::string_view text, Role role) const {
   };
   for (const RoleSpan& part : parts_) append(out.parts_, part);
   for (const RoleSpan& part : evidence_) append(out.evidence_, part);
+  for (const ByteSpan& document : documents_)
+    out.documents_.push_back({document.begin + shift, document.end + shift});
   if (answer_begin_) out.answer_begin_ = *answer_begin_ + shift;
   return out;
 }

@@ -20,6 +20,10 @@ class SpannedText {
   /// The byte at which they begin; the size of the text where there are none.
   std::uint64_t answer_begin() const { return answer_begin_ ? *answer_begin_ : text_.size(); }
 
+  /// What was added since byte `begin` is a document.
+  SpannedText& end_document(std::uint64_t begin);
+  const std::vector<ByteSpan>& documents() const { return documents_; }
+
   /// This text behind a part.
   SpannedText behind(std::string_view text, Role role) const;
 
@@ -32,6 +36,7 @@ class SpannedText {
 
   std::string text_;
   std::vector<RoleSpan> parts_, evidence_;
+  std::vector<ByteSpan> documents_;
   std::optional<std::uint64_t> answer_begin_;
 };
 

@@ -87,6 +87,7 @@ PromptItem make_item(const Task& task, std::uint64_t size, std::uint64_t turn,
   item.turns = task.turns.size();
   item.prompt = text.text();
   item.spans = text.spans();
+  item.documents = text.documents();
   item.expect = answers.expect;
   item.answers = answers.texts;
   item.answer_prefix = item.prompt.size() - text.answer_begin();

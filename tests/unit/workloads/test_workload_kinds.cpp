@@ -444,7 +444,7 @@ TEST_CASE("a prompt does not depend on the number of prompts, nor its task on th
 
 TEST_CASE("the bytes of a workload do not change") {
   // A change of a digest changes the prompts of every seed: the change's message must say so.
-  kvsim::Sha256 short_prompts, wordy;
+  kvsim::Sha256 short_prompts, wordy, documents;
   for (const Kind& kind : kinds()) {
     const std::string name = kind.name;
     const bool asks_in_words = name == "needle-multi-query" || name == "passage-question" ||
@@ -452,7 +452,10 @@ TEST_CASE("the bytes of a workload do not change") {
                                name == "explanation";
     for (const PromptItem& item : made(kind.name, options_of(asks_in_words ? 600 : 256, 3))) {
       const std::string line = json_line(item) + "\n";
-      (asks_in_words ? wordy : short_prompts).update(line.data(), line.size());
+      (name == "documents" ? documents
+       : asks_in_words     ? wordy
+                           : short_prompts)
+          .update(line.data(), line.size());
     }
   }
   for (const char* kind :
@@ -466,6 +469,7 @@ TEST_CASE("the bytes of a workload do not change") {
     }
   }
   CHECK(short_prompts.hex() == "c6608e2dda86b530b469c5d11d5973c8d4581ed3565d9b8b9bae02224332fb67");
+  CHECK(documents.hex() == "831293b41cac89936e4e7ea5b3de0320f2e793cc378c19174ecc2030a37872a5");
   CHECK(wordy.hex() == "f80a80f1f4a549f9d1925d659c5b9de07839d33e7eebb7277066c3b7f5544745");
 }
 

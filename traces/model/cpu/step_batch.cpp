@@ -20,6 +20,14 @@ RopeTable table_of(std::span<const StepBatch::Row> rows, std::span<const float> 
   return out;
 }
 
+/// Leaves of `n` equally long rows the `kept` ones.
+void keep_rows(std::span<const std::size_t> kept, std::size_t n, std::vector<float>& rows) {
+  const std::size_t width = rows.size() / n;
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    std::copy_n(rows.data() + kept[i] * width, width, rows.data() + i * width);
+  rows.resize(kept.size() * width);
+}
+
 }  // namespace
 
 StepBatch::StepBatch(const ModelConfig& config, const Weights& weights, Elem elem, std::uint64_t positions,
@@ -32,11 +40,12 @@ StepBatch::StepBatch(const ModelConfig& config, const Weights& weights, Elem ele
       other_frequencies_(config.other_rope ? rope_frequencies(*config.other_rope, positions)
                                            : std::vector<float>()) {}
 
-void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const LayerOutput& output) {
+void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const LayerOutput& output,
+                        const Narrow& narrow) {
   n_ = rows.size();
   const std::uint64_t width = config_.hidden_size;
   const auto eps = static_cast<float>(config_.norm_eps);
-  const RopeTable most = table_of(rows, frequencies_, config_.rope.attention_factor);
+  RopeTable most = table_of(rows, frequencies_, config_.rope.attention_factor);
   RopeTable other;
   if (config_.other_rope) other = table_of(rows, other_frequencies_, config_.other_rope->attention_factor);
   hidden_.resize(n_ * width);
@@ -68,6 +77,14 @@ void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const L
     }
     attended_.resize(n_ * config_.n_heads * config_.value_dim());
     attend(layer, {q_, k_, v_, n_, config_.head_dim, config_.value_dim()}, attended_);
+    if (narrow) {
+      const std::span<const std::size_t> kept = narrow(layer);
+      std::vector<float>* all[] = {&hidden_,   &attended_,    &most.cosine,
+                                   &most.sine, &other.cosine, &other.sine};
+      for (std::vector<float>* of : all) keep_rows(kept, n_, *of);
+      if (config_.parallel) keep_rows(kept, n_, entered_);
+      n_ = kept.size();
+    }
     if (w.latent) {
       latent_outputs(workers_, config_, *w.latent, true, attended_, config_.value_dim(), n_, projected_);
       attended_.swap(projected_);

@@ -52,6 +52,10 @@ class StepBatch {
   /// Sees hidden [rows, hidden_size] after a layer.
   using LayerOutput = std::function<void(std::uint32_t layer, std::span<const float> hidden)>;
 
+  /// Says which rows of a batch go on after what they have attended in a layer, ascending: the others end
+  /// there.
+  using Narrow = std::function<std::span<const std::size_t>(std::uint32_t layer)>;
+
   /// `positions`: how many the run reaches, which decides the rotation of some models. `elem`: queries, keys
   /// and values are rounded to it. Everything must outlive this.
   StepBatch(const ModelConfig& config, const Weights& weights, Elem elem, std::uint64_t positions,
@@ -62,9 +66,10 @@ class StepBatch {
     std::int32_t token = 0;  ///< below vocab_size
     std::uint64_t position = 0;
   };
-  /// Processes the tokens.
-  void forward(std::span<const Row> rows, const Attend& attend, const LayerOutput& output = {});
-  /// [rows.size(), vocab_size] of these of the latest batch.
+  /// Processes the tokens; without `narrow` all of them in every layer.
+  void forward(std::span<const Row> rows, const Attend& attend, const LayerOutput& output = {},
+               const Narrow& narrow = {});
+  /// [rows.size(), vocab_size] of these of the latest batch, among those that have not ended.
   std::vector<float> logits(std::span<const std::size_t> rows);
 
  private:
@@ -73,7 +78,7 @@ class StepBatch {
   Elem elem_;
   Workers& workers_;
   std::vector<float> frequencies_, other_frequencies_;
-  std::size_t n_ = 0;  // rows of the latest batch
+  std::size_t n_ = 0;  // rows of the latest batch that have not ended
   std::vector<float> hidden_, normed_, entered_, projected_, q_, k_, v_, attended_;
   FeedForwardSpace space_;
 };

