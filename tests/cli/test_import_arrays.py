@@ -211,7 +211,10 @@ class ImportArrays(CommandTest):
                     with self.subTest(name, policy=row["params"], metric=key):
                         self.assertEqual(row[key] is None, same[key] is None)
                         if row[key] is not None:
-                            self.assertAlmostEqual(row[key], same[key], delta=1e-5 * max(1, abs(same[key])))
+                            # A row about to lose 1 % counts in a mean of directions or does not: one of some 256, whose numbers
+                            # are near 1.
+                            near = 1e-2 if key.startswith("direction") else 1e-5
+                            self.assertAlmostEqual(row[key], same[key], delta=near * max(1, abs(same[key])))
             # The importer is told no classes of tokens, which fastgen needs.
             self.assertEqual(refused, need_queries | ({"fastgen"} if name == "imported.h5" else set()))
         said = self.kvsim("replay", "imported.h5", *asked, "--format", "csv", "-o", "some.csv").stderr

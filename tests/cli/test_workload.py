@@ -66,7 +66,7 @@ class Workload(CommandTest):
 
     def test_same_seed_same_bytes(self):
         digest = hashlib.sha256()
-        for kind in (kind for kind in KINDS if kind not in WORDY):
+        for kind in (kind for kind in KINDS if kind not in (*WORDY, "documents")):
             self.ok(*self.workload(kind, "--count", 3, "-o", "p.jsonl", "--overwrite", context=256))
             data = (self.folder / "p.jsonl").read_bytes()
             self.assertEqual(data, self.ok(*self.workload(kind, "--count", 3, "--seed", 1, context=256)).encode())
