@@ -18,7 +18,7 @@ struct PolicyStyle {
   std::array<Rgb, 2> colours{};  ///< light theme, dark theme
   std::size_t shape = 0;         ///< below kShapes
   bool open = false;             ///< not filled: the label says more than the listed name
-  std::size_t dash = 0;  ///< of the line, below kDashes; 0: none
+  std::size_t dash = 0;          ///< of the line, below kDashes; 0: none
 
   Rgb colour(Theme theme) const { return colours[theme == Theme::light ? 0 : 1]; }
 };

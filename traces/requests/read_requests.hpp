@@ -29,10 +29,10 @@ struct ReadOptions {
   Progress* progress = nullptr;  ///< counts bytes of the file
 };
 
-/// Reads a file, gzip or not, standard input for "-", or the files of a folder in the order of their names. Throws Error(input), with the line, for the first
-/// thing that is against a rule, and Error(usage) for options that the trace cannot honour.
-/// Whether ids of chained blocks keep their prefix is looked at by check_requests() and by PrefixTree, not
-/// here: it takes longer than reading.
+/// Reads a file, gzip or not, standard input for "-", or the files of a folder in the order of their names.
+/// Throws Error(input), with the line, for the first thing that is against a rule, and Error(usage) for
+/// options that the trace cannot honour. Whether ids of chained blocks keep their prefix is looked at by
+/// check_requests() and by PrefixTree, not here: it takes longer than reading.
 RequestTrace read_requests(const std::string& path, const ReadOptions& options = {});
 
 /// What the help of the command says of a format.
