@@ -325,13 +325,7 @@ class ContextRun {
     model_.prompt.ids.insert(model_.prompt.ids.end(), ids.begin() + static_cast<std::ptrdiff_t>(piece.begin),
                              ids.begin() + static_cast<std::ptrdiff_t>(piece.end));
     model_.prompt.part_flags.clear();
-    return capture::run_prompt(model_.prompt, model_.config, model_.weights,
-                               {.model_dir = model_.model_dir,
-                                .elem = request_.elem,
-                                .positions = positions_,
-                                .prefill_chunk = options_.prefill_chunk,
-                                .threads = options_.threads},
-                               progress);
+    return capture::run_prompt(model_.prompt, model_.config, model_.weights, run_options(), progress);
   }
 
   const capture::Prompt& load(const WorkloadItem& item) const {
@@ -377,16 +371,18 @@ class ContextRun {
   /// The full cache reads the prompt of an item, unless it is known already, and an answer to it.
   trace::MemoryTrace run(const WorkloadItem& item, std::vector<std::int32_t> answer,
                          const trace::MemoryTrace* known, Progress& progress) const {
-    return capture::run_prompt(load(item), model_.config, model_.weights,
-                               {.model_dir = model_.model_dir,
-                                .elem = request_.elem,
-                                .positions = positions_,
-                                .prefill_chunk = options_.prefill_chunk,
-                                .threads = options_.threads,
-                                .output_weights = output_weights(),
-                                .answer = std::move(answer),
-                                .known = known},
-                               progress);
+    capture::PromptRunOptions options = run_options();
+    options.output_weights = output_weights();
+    options.answer = std::move(answer);
+    options.known = known;
+    return capture::run_prompt(load(item), model_.config, model_.weights, options, progress);
+  }
+  capture::PromptRunOptions run_options() const {
+    return {.model_dir = model_.model_dir,
+            .elem = request_.elem,
+            .positions = positions_,
+            .prefill_chunk = options_.prefill_chunk,
+            .threads = options_.threads};
   }
 
   /// `known`: a run of the item's prompt, if there is one.

@@ -3,6 +3,7 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/norms.hpp"
 
 namespace kvsim::policy::cur_dkv {
 namespace {
@@ -10,8 +11,7 @@ namespace {
 /// Multiplies each score by the row's squared length, as a share of its block's.
 void times_shares(const MatrixView& rows, std::size_t block, std::span<double> scores) {
   std::vector<double> squares(rows.rows);
-  for (std::size_t j = 0; j < rows.rows; ++j)
-    for (const float x : rows.row(j)) squares[j] += static_cast<double>(x) * static_cast<double>(x);
+  for (std::size_t j = 0; j < rows.rows; ++j) squares[j] = squared_norm(rows.row(j));
   for (std::size_t first = 0; first < squares.size(); first += block) {
     const std::size_t end = std::min(first + block, squares.size());
     double sum = 0;

@@ -4,9 +4,9 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/rows/euclidean_norm.hpp"
 #include "policies/parts/rows/expected_queries.hpp"
 #include "policies/parts/rows/logits.hpp"
+#include "policies/parts/rows/norms.hpp"
 
 namespace kvsim::policy::expected_attention {
 namespace {

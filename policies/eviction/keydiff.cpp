@@ -7,7 +7,7 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/rows/euclidean_norm.hpp"
+#include "policies/parts/rows/norms.hpp"
 
 namespace kvsim::policy::keydiff {
 namespace {

@@ -2,7 +2,7 @@
 #include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/rows/euclidean_norm.hpp"
+#include "policies/parts/rows/norms.hpp"
 
 namespace kvsim::policy::l2_norm {
 namespace {

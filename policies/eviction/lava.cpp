@@ -1,45 +1,26 @@
 // Weighs attention from the end of the prompt by the largest value of its head.
 #include <algorithm>
-#include <cmath>
 
-#include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/norms.hpp"
 #include "policies/parts/rows/window_score.hpp"
 
 namespace kvsim::policy::lava {
 namespace {
 
-class Lava final : public ScoredEviction {
+class Lava final : public WindowScored {
  public:
-  Lava(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(params, unit),
-        window_(params.count("window")),
-        pooling_(Pooling::parse(params.word("pool"))),
-        group_(group_of(params)),
-        sums_(unit.n_query_heads(), window_) {}
-
-  std::size_t prompt_rows() const override { return window_; }
-  void observe(const PromptRows& rows) override { sums_.add(rows); }
+  using WindowScored::WindowScored;
 
  private:
-  /// The window is protected and needs no score.
   std::vector<double> score(const Prompt& prompt) override {
-    std::vector<double> out = window_score(sums_, window_, prompt.length(), pooling_, group_);
+    std::vector<double> out = WindowScored::score(prompt);
     const MatrixView values = prompt.values(0);
     double largest = 0;
-    for (std::size_t j = 0; j < values.rows; ++j) {
-      double norm = 0;
-      for (const float x : values.row(j)) norm += std::abs(static_cast<double>(x));
-      largest = std::max(largest, norm);
-    }
+    for (std::size_t j = 0; j < values.rows; ++j) largest = std::max(largest, l1_norm(values.row(j)));
     for (double& x : out) x *= largest;
     return out;
   }
-
-  std::size_t window_;
-  Pooling pooling_;
-  Group group_;
-  ColumnSums sums_;
 };
 
 Cost cost_of(const Params& params, const CostShape& shape) {

@@ -4,8 +4,8 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/rows/euclidean_norm.hpp"
 #include "policies/parts/rows/logits.hpp"
+#include "policies/parts/rows/norms.hpp"
 #include "policies/parts/rows/pooling.hpp"
 
 namespace kvsim::policy::non_causal {

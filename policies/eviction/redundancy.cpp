@@ -5,8 +5,8 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/rows/euclidean_norm.hpp"
 #include "policies/parts/rows/logits.hpp"
+#include "policies/parts/rows/norms.hpp"
 #include "policies/parts/rows/pooling.hpp"
 #include "sim/base/cap_logits.hpp"
 

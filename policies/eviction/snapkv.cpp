@@ -4,33 +4,6 @@
 #include "policies/parts/rows/window_score.hpp"
 
 namespace kvsim::policy::snapkv {
-namespace {
-
-class SnapKv final : public ScoredEviction {
- public:
-  SnapKv(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(params, unit),
-        window_(params.count("window")),
-        pooling_(Pooling::parse(params.word("pool"))),
-        group_(group_of(params)),
-        sums_(unit.n_query_heads(), window_) {}
-
-  std::size_t prompt_rows() const override { return window_; }
-  void observe(const PromptRows& rows) override { sums_.add(rows); }
-
- private:
-  /// The window is protected and needs no score.
-  std::vector<double> score(const Prompt& prompt) override {
-    return window_score(sums_, window_, prompt.length(), pooling_, group_);
-  }
-
-  std::size_t window_;
-  Pooling pooling_;
-  Group group_;
-  ColumnSums sums_;
-};
-
-}  // namespace
 
 PolicySpec spec() {
   return {
@@ -62,7 +35,7 @@ PolicySpec spec() {
             return scored_cost(params, shape,
                                window_scoring(shape, params.count("window"), params.word("pool")));
           },
-      .rule = EvictionRule{.scored = true, .make = made<SnapKv>}};
+      .rule = EvictionRule{.scored = true, .make = made<WindowScored>}};
 }
 
 }  // namespace kvsim::policy::snapkv

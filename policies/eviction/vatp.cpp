@@ -7,15 +7,10 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/norms.hpp"
 
 namespace kvsim::policy::vatp {
 namespace {
-
-double l1_norm(std::span<const float> value) {
-  double sum = 0;
-  for (const float x : value) sum += std::abs(static_cast<double>(x));
-  return sum;
-}
 
 class VatpDecoder final : public ScoredDecoder, public Renewing {
  public:

@@ -8,7 +8,7 @@
 #include "policies/parts/codes/coding_cost.hpp"
 #include "policies/parts/codes/float_format.hpp"
 #include "policies/parts/codes/scalar_code.hpp"
-#include "policies/parts/rows/euclidean_norm.hpp"
+#include "policies/parts/rows/norms.hpp"
 
 namespace kvsim::policy::minicache {
 namespace {

@@ -1,6 +1,6 @@
 #include "sim/inspect/key_norm_attention.hpp"
 
-#include "policies/parts/rows/euclidean_norm.hpp"
+#include "policies/parts/rows/norms.hpp"
 #include "sim/attention/mean_attention.hpp"
 #include "sim/attention/prompt_pass.hpp"
 #include "sim/base/workers.hpp"

@@ -1,17 +1,18 @@
 #include "sim/loop/assembled_prompt.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <numeric>
 #include <optional>
 
+#include "sim/attention/group_tensors.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/half.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/rotary.hpp"
 #include "sim/base/workers.hpp"
 #include "sim/loop/slot_rows.hpp"
+#include "traces/model/cpu/kernels.hpp"
 #include "traces/model/cpu/step_batch.hpp"
 
 namespace kvsim::sim {
@@ -23,14 +24,6 @@ using trace::Tensor;
 
 /// The layer in which tokens are chosen by what deviates.
 constexpr std::uint32_t kCheckLayer = 1;
-
-/// Rounds to what a cache of these elements holds.
-void round_to(Elem elem, std::span<float> numbers) {
-  if (elem == Elem::f32) return;
-  std::vector<std::byte> stored(numbers.size() * elem_bytes(elem));
-  narrow(elem, numbers.data(), numbers.size(), stored.data());
-  widen(elem, stored.data(), numbers.size(), numbers.data());
-}
 
 /// The prompt while it is put together.
 class PromptAssembly {
@@ -109,7 +102,7 @@ class PromptAssembly {
       if (tensor == Tensor::value || piece.begin == piece.lead) continue;
       unrotate(model_.rotary(layer), piece.lead, dim, rows);
       rotate(model_.rotary(layer), piece.begin, dim, rows);
-      round_to(out_.trace.header().elem, rows);
+      model::cpu::round_to(out_.trace.header().elem, rows);
     }
   }
 
@@ -183,10 +176,7 @@ class PromptAssembly {
     thread_local std::vector<SlotRow> slots;
     const std::size_t group = config_.n_heads / config_.n_kv_heads, dim = model_.v_head_dim;
     const std::uint64_t position = present_[i];
-    const std::int32_t window = config_.layer_window[layer];
-    const std::uint64_t first =
-        window < 0 ? 0
-                   : position + 1 - std::min<std::uint64_t>(position + 1, static_cast<std::uint64_t>(window));
+    const std::uint64_t first = position + 1 - held_tokens(model_, layer, position + 1);
     for (std::uint32_t lane = 0; lane < config_.n_kv_heads; ++lane) {
       const float* keys = out_.trace.rows(Tensor::key, layer, lane).data();
       const float* values = out_.trace.rows(Tensor::value, layer, lane).data();
@@ -217,11 +207,10 @@ template <class Number>
 std::optional<Number> number_behind(const std::string& text, const std::string& name,
                                     const std::string& unit) {
   if (!text.starts_with(name + ":") || !text.ends_with(unit)) return {};
-  const char *begin = text.data() + name.size() + 1, *end = text.data() + text.size() - unit.size();
-  Number number{};
-  const auto [stop, error] = std::from_chars(begin, end, number);
-  if (error != std::errc() || stop != end) return {};
-  return number;
+  std::string_view number(text);
+  number.remove_prefix(name.size() + 1);
+  number.remove_suffix(unit.size());
+  return number_of<Number>(number);
 }
 
 }  // namespace

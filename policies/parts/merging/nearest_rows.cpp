@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "policies/parts/rows/euclidean_norm.hpp"
+#include "policies/parts/rows/norms.hpp"
 #include "sim/base/dot.hpp"
 
 namespace kvsim::policy {

@@ -19,4 +19,15 @@ std::vector<double> window_score(const ColumnSums& sums, std::size_t window, std
   return out;
 }
 
+WindowScored::WindowScored(const Params& params, const CacheUnit& unit)
+    : ScoredEviction(params, unit),
+      window_(params.count("window")),
+      pooling_(Pooling::parse(params.word("pool"))),
+      group_(group_of(params)),
+      sums_(unit.n_query_heads(), window_) {}
+
+std::vector<double> WindowScored::score(const Prompt& prompt) {
+  return window_score(sums_, window_, prompt.length(), pooling_, group_);
+}
+
 }  // namespace kvsim::policy

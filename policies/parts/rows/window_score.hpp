@@ -14,4 +14,23 @@ namespace kvsim::policy {
 std::vector<double> window_score(const ColumnSums& sums, std::size_t window, std::size_t length,
                                  const Pooling& pooling, Group group);
 
+/// An eviction by such scores, which has the parameters window, pool and group. The window is protected and
+/// needs no score.
+class WindowScored : public ScoredEviction {
+ public:
+  WindowScored(const Params& params, const CacheUnit& unit);
+
+  std::size_t prompt_rows() const final { return window_; }
+  void observe(const PromptRows& rows) final { sums_.add(rows); }
+
+ protected:
+  std::vector<double> score(const Prompt& prompt) override;
+
+ private:
+  std::size_t window_;
+  Pooling pooling_;
+  Group group_;
+  ColumnSums sums_;
+};
+
 }  // namespace kvsim::policy

@@ -71,17 +71,16 @@ void rotate_interleaved(float* x, const float* cosine, const float* sine, std::s
   }
 }
 
-void round_to(Elem elem, float* x, std::size_t count) {
-  if (elem == Elem::f32) return;
-  for (std::size_t i = 0; i < count; ++i)
-    x[i] = elem == Elem::bf16 ? widen_bf16(narrow_bf16(x[i])) : widen_f16(narrow_f16(x[i]));
-}
-
 Wide silu(Wide x) {
   return x / (1.0F + exp_of(-x));
 }
 
 }  // namespace
+
+void round_to(Elem elem, std::span<float> numbers) {
+  if (elem == Elem::f32) return;
+  for (float& x : numbers) x = elem == Elem::bf16 ? widen_bf16(narrow_bf16(x)) : widen_f16(narrow_f16(x));
+}
 
 void rms_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight, float eps,
               float* y) {
@@ -149,7 +148,7 @@ void split_heads(Workers& workers, const HeadTransform& transform, const float* 
           (transform.interleaved ? rotate_interleaved : rotate)(
               to + transform.first_rotated, rope->cosine.data() + at, rope->sine.data() + at, rope->pairs);
         }
-        round_to(transform.elem, to, dim);
+        round_to(transform.elem, {to, dim});
       }
     }
   });

@@ -41,6 +41,9 @@ struct HeadTransform {
   bool centred = false;             ///< layer norm over each head, whichever weights there are
   std::uint32_t first_rotated = 0;  ///< the first component that rotates
 };
+/// Rounds to what a cache of these elements holds.
+void round_to(Elem elem, std::span<float> numbers);
+
 /// Transforms x [n, heads * dim] to y [heads, n, dim].
 void split_heads(Workers& workers, const HeadTransform& transform, const float* x, std::uint64_t n, float* y);
 

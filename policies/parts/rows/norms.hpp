@@ -1,5 +1,5 @@
 #pragma once
-/// Euclidean length of a key or a value.
+/// Lengths of a key or a value.
 #include <cmath>
 #include <span>
 
@@ -14,6 +14,13 @@ inline double squared_norm(std::span<const float> row) {
 
 inline double euclidean_norm(std::span<const float> row) {
   return std::sqrt(squared_norm(row));
+}
+
+/// Returns the sum of absolute values in double, added component after component.
+inline double l1_norm(std::span<const float> row) {
+  double sum = 0;
+  for (const float x : row) sum += std::abs(static_cast<double>(x));
+  return sum;
 }
 
 }  // namespace kvsim::policy
