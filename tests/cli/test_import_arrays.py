@@ -22,6 +22,8 @@ from kvsim_command import METRIC_KEYS, SOURCE, CommandTest, main, without_digest
 
 sys.path.insert(0, str(SOURCE / "tools" / "python"))
 import import_arrays  # noqa: E402 - after the path to it
+from kvsim.writing.trace_file import TraceWriter  # noqa: E402
+from kvsim.writing.trace_header import Capture, Header, Model, Segment  # noqa: E402
 
 DTYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "int64": "I64", "float64": "F64"}
 
@@ -59,7 +61,8 @@ class ImportArrays(CommandTest):
                    "--quiet"]
         (cls.folder / "prompt.txt").write_text("The cache of keys and values grows with every token. " * 4)
         for name, *options in (["run.h5", "--elem", "f32"], ["bf16.h5", "--elem", "bf16"],
-                               ["slim.h5", "--elem", "f16", "--queries", "window:16"]):
+                               ["slim.h5", "--elem", "f16", "--queries", "window:16"],
+                               ["rows.h5", "--elem", "f32", "--queries", "window:1", "--attention", "full"]):
             made = cls.kvsim(*capture, *options, "-o", name)
             assert made.returncode == 0, made.stderr
         with h5py.File(cls.folder / "run.h5") as file:
@@ -121,10 +124,44 @@ class ImportArrays(CommandTest):
         self.assertEqual(*results)
 
     def test_what_trace_export_wrote_gives_the_same_run(self):
-        for trace, end in ("run.h5", "npz"), ("bf16.h5", "safetensors"):
+        for trace, end in ("run.h5", "npz"), ("bf16.h5", "safetensors"), ("rows.h5", "npz"), ("rows.h5", "safetensors"):
             self.ok("trace", "export", trace, "-o", f"export.{end}", "--overwrite", "--quiet")
             self.makes(f"export.{end}", "--layout", "half_split", "--prompt-tokens", self.prompt_tokens, "--overwrite", "-o", "again.h5")
             self.same_run(trace, "again.h5")
+        with h5py.File(self.folder / "rows.h5") as a, h5py.File(self.folder / "again.h5") as b:
+            for layer, name in ((layer, name) for layer in range(4) for name in ("token", "ptr", "p")):
+                np.testing.assert_array_equal(a[f"layers/{layer:04d}/rows/{name}"], b[f"layers/{layer:04d}/rows/{name}"])
+        with np.load(self.folder / "export.npz") as arrays:
+            moved = {**arrays, "attention_token": arrays["attention_token"] - 1}
+        moved = self.npz("moved.npz", {key: values for key, values in moved.items() if not key.endswith(".q") and key != "q_token"})
+        self.refused(3, f"attention_token: is not the last {self.tokens} tokens", moved, *self.told)
+
+    def test_exported_attention_lies_at_the_tokens_that_it_is_of(self):
+        """Two sequences that share their beginning, a window, and rows of some tokens only."""
+        segments = [Segment(3), Segment(2, 0), Segment(2, 0), Segment(1, 2)]  # tokens 0-2; 3, 4; 5, 6; 7
+        seen = {2: [1, 2], 4: [2, 3, 4], 7: [2, 5, 6, 7]}  # by file order; of token 2 the window leaves two
+        first_key = {2: 1, 4: 2, 7: 2}
+        draw = np.random.default_rng(1)
+        model = Model(1, 2, 1, 4, 10, rotary_dim=4)
+        expected = np.zeros((2, 3, 8), "f4")
+        with TraceWriter(str(self.folder / "tree.h5"), model, "f32", queries=False) as writer:
+            for tensor in "kv":
+                writer.append(tensor, 0, draw.random((1, 8, 4), "f4"))
+            for row, (token, keys) in enumerate(seen.items()):
+                p = draw.dirichlet(np.ones(len(keys)), 2).astype("f4")
+                expected[:, row, keys] = p
+                writer.append_attention(0, first_key[token], p)
+            writer.finish(Header(Capture("converted:test", q_policy="none", row_policy="window:1"), range(8), segments,
+                                 attention_token=list(seen)))
+        for end in "npz", "safetensors":
+            self.ok("trace", "export", "tree.h5", "-o", f"tree.{end}", "--quiet")
+        with np.load(self.folder / "tree.npz") as arrays:
+            np.testing.assert_array_equal(arrays["layers.0.attention"], expected)
+            self.assertEqual(arrays["attention_token"].tolist(), list(seen))
+        data = (self.folder / "tree.safetensors").read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        begin, end = json.loads(data[8:8 + length])["layers.0.attention"]["data_offsets"]
+        np.testing.assert_array_equal(np.frombuffer(data[8 + length:][begin:end], "<f4").reshape(expected.shape), expected)
 
     def test_values_that_begin_with_a_minus_sign(self):
         self.makes(self.npz("w.npz"), *self.told, "--window", "-1,20,-1,8", "-o", "w.h5")
@@ -180,8 +217,6 @@ class ImportArrays(CommandTest):
     def test_attention_rows_in_place_of_queries(self):
         """Every policy replays as with queries, or is refused by name: rows that were imported, and rows of a capture that lacks
         the queries of its prompt."""
-        self.ok("capture", "--model", SOURCE / "traces/sample/model", "--prompt", "prompt.txt", "--max-new-tokens", "8", "--quiet",
-                "--elem", "f32", "--attention", "full", "--queries", "window:1", "-o", "rows.h5")
         arrays = {key: values for key, values in self.arrays.items() if not key.endswith(".q")}
         with h5py.File(self.folder / "rows.h5") as file:
             for layer, group in file["layers"].items():

@@ -44,9 +44,11 @@ void add_trace_export(Command trace) {
 Arrays: layers.0.q, .k, .v [heads, rows, dim] of each layer, and .wo, as
 stored, queries and keys after RoPE; token_ids, positions, flags [tokens],
 inv_freq, and where the trace has them q_token, sinks, text_offset, text_bytes.
+Of capture --attention layers.0.attention [query heads, rows, tokens], 0 where
+a row's token does not see, and attention_token: the token of each row.
 What kvsim trace info --format json says is the metadata "kvsim" of safetensors,
 the array "description" of .npz. NumPy has no bfloat16: .npz holds its bits as
-uint16. Attention rows, column statistics and times stay behind.
+uint16. Column statistics and times stay behind.
 )");
   const auto options = std::make_shared<TraceExportOptions>();
   command.add_required("TRACE", options->file, "", "Trace");

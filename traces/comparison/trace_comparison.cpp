@@ -115,7 +115,7 @@ class TensorWalk {
     if (output_) values += std::uint64_t{model().n_q_heads} * model().v_head_dim * model().hidden_size;
     for (const Run& run : attention_)
       for (std::uint64_t i = 0; i < run.count; ++i)
-        values += row_keys(a_.attention().front(), run.row_a + i) * model().n_q_heads;
+        values += a_.attention().front().keys(run.row_a + i) * model().n_q_heads;
     return values * model().n_layers;
   }
 
@@ -178,23 +178,11 @@ class TensorWalk {
     }
   }
 
-  static std::uint64_t row_keys(const AttentionRows& rows, std::uint64_t row) {
-    return rows.ptr[row + 1] - rows.ptr[row];
-  }
-
-  static Elem elem_of(const AttentionRows& rows) {
-    return rows.p.dataset().type() == hdf5::Type::f32 ? Elem::f32 : Elem::bf16;
-  }
-
   void read_attention(const FileTrace& trace, std::uint32_t head, std::uint64_t row,
                       std::vector<float>& out) {
     const AttentionRows& rows = trace.attention()[layer_];
-    const std::uint64_t n = row_keys(rows, row);
-    out.resize(n);
-    halves_.resize(n);
-    void* to = elem_of(rows) == Elem::f32 ? static_cast<void*>(out.data()) : halves_.data();
-    rows.p.read(head, rows.ptr[row], n, to);
-    if (elem_of(rows) != Elem::f32) widen(elem_of(rows), halves_.data(), n, out.data());
+    out.resize(rows.keys(row));
+    rows.read(head, row, out.data());
     require_finite(rows.p.dataset(), head, row, out);
   }
 
@@ -202,7 +190,7 @@ class TensorWalk {
   /// noted, not compared.
   void compare_attention() {
     const AttentionRows &x = a_.attention()[layer_], &y = b_.attention()[layer_];
-    const Tolerance allowed = tolerance(coarser(stored_, coarser(elem_of(x), elem_of(y))));
+    const Tolerance allowed = tolerance(coarser(stored_, coarser(x.elem(), y.elem())));
     DifferenceMeter meter(allowed.row);
     for (std::uint32_t head = 0; head < model().n_q_heads; ++head) {
       for (const Run& run : attention_) {
@@ -278,7 +266,6 @@ class TensorWalk {
   bool columns_ = false, output_ = false, tell_window_ = true;
   std::uint32_t layer_ = 0;
   std::vector<float> x_, y_, row_;  ///< row_: the rotated components of one
-  std::vector<std::uint16_t> halves_;
 };
 
 }  // namespace

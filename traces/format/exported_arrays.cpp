@@ -13,6 +13,7 @@
 #include "sim/base/atomic_file.hpp"
 #include "sim/base/elements.hpp"
 #include "sim/base/error.hpp"
+#include "traces/format/file_trace.hpp"
 #include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
 
@@ -60,6 +61,8 @@ class Exported {
     // Wide types first, so that none begins between its words.
     if (!header.query_token.empty())
       list("q_token", kI64, {header.n_query_rows()}, bytes_of(header.query_token));
+    if (!header.attention_token.empty())
+      list("attention_token", kI64, {header.attention_token.size()}, bytes_of(header.attention_token));
     if (!header.text_offset.empty())
       list("text_offset", kI64, {header.text_offset.size()}, bytes_of(header.text_offset));
     list("token_ids", kI32, {tokens}, bytes_of(header.token_id));
@@ -69,6 +72,9 @@ class Exported {
     if (!model.rotation_factor.empty()) frequencies.insert(frequencies.begin(), model.rotation_factor.size());
     list("inv_freq", kF32, frequencies, bytes_of(model.inv_freq));
     if (!model.sinks.empty()) list("sinks", kF32, {model.n_layers, model.n_q_heads}, bytes_of(model.sinks));
+    if (!header.attention_token.empty())
+      for (const AttentionRows& rows : dynamic_cast<const FileTrace&>(source).attention())
+        add_attention(rows);
     for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) add_layer(layer);
     if (!header.text_offset.empty()) list("text_bytes", kU8, {header.text_bytes.size()}, header.text_bytes);
   }
@@ -79,6 +85,38 @@ class Exported {
   }
 
  private:
+  /// Over all tokens in file order, as a query meets keys: 0 where no key of the row's path is.
+  void add_attention(const AttentionRows& rows) {
+    const Header& header = source_.header();
+    const std::uint64_t heads = header.model.n_q_heads, stored = header.attention_token.size();
+    progress_.total += heads * stored * header.n_tokens() * elem_bytes(rows.elem());
+    arrays_.push_back({"layers." + std::to_string(attended_layers_++) + ".attention",
+                       type_of(rows.elem()),
+                       {heads, stored, header.n_tokens()},
+                       [this, &rows, heads, stored](const Sink& sink) {
+                         for (std::uint32_t head = 0; head < heads; ++head)
+                           for (std::uint64_t row = 0; row < stored; ++row) {
+                             read_attention(rows, head, row);
+                             write_wide(rows.elem(), sink);
+                           }
+                       }});
+  }
+
+  void read_attention(const AttentionRows& rows, std::uint32_t head, std::uint64_t row) {
+    const Header& header = source_.header();
+    path_.assign(rows.first_key[row] + rows.keys(row), 0.0F);
+    rows.read(head, row, path_.data() + rows.first_key[row]);
+    wide_.assign(header.n_tokens(), 0.0F);
+    auto end = path_.cend();
+    for (auto at = static_cast<std::int32_t>(header.token_segment[header.attention_token[row]]); at >= 0;) {
+      const Segment& segment = header.segments[static_cast<std::size_t>(at)];
+      const auto begin = path_.cbegin() + segment.path_len;
+      std::copy(begin, end, wide_.begin() + static_cast<std::ptrdiff_t>(segment.begin));
+      end = begin;
+      at = segment.parent;
+    }
+  }
+
   void add_layer(std::uint32_t layer) {
     const Header& header = source_.header();
     const Model& model = header.model;
@@ -127,7 +165,8 @@ class Exported {
   const Source& source_;
   Progress& progress_;
   std::vector<NamedArray> arrays_;
-  std::vector<float> wide_;
+  std::vector<float> wide_, path_;
+  std::uint32_t attended_layers_ = 0;
   std::string stored_;
 };
 

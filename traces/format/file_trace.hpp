@@ -12,10 +12,15 @@
 
 namespace kvsim::trace {
 
-/// Attention rows of one layer, packed: row i holds ptr[i+1] - ptr[i] probabilities per query head.
+/// Attention rows of one layer, packed: row i holds keys(i) probabilities per query head.
 struct AttentionRows {
   StoredRows p;  ///< [n_q_heads, ptr.back()], f32 or bf16
   std::vector<std::uint64_t> first_key, ptr;
+
+  std::uint64_t keys(std::uint64_t row) const { return ptr[row + 1] - ptr[row]; }
+  Elem elem() const { return p.dataset().type() == hdf5::Type::f32 ? Elem::f32 : Elem::bf16; }
+  /// Reads a row of a query head, widened, into `out`, which takes keys(row) numbers.
+  void read(std::uint64_t head, std::uint64_t row, float* out) const;
 };
 
 /// Column statistics of one layer, [n_q_heads, counted_tokens] each, f32.

@@ -390,6 +390,13 @@ void FileTrace::check_content_digest() const {
                 "Capture the trace again, or take a sound copy of it.");
 }
 
+void AttentionRows::read(std::uint64_t head, std::uint64_t row, float* out) const {
+  if (elem() == Elem::f32) return p.read(head, ptr[row], keys(row), out);
+  std::vector<std::uint16_t> halves(keys(row));
+  p.read(head, ptr[row], halves.size(), halves.data());
+  widen(Elem::bf16, halves.data(), halves.size(), out);
+}
+
 /// Requires that check_header passed: it relies on sound tokens and segments.
 void FileTrace::check_attention_rows(const AttentionRows& rows, const InputGroup& group) const {
   if (rows.ptr[0] != 0) input_error("does not start at 0", group.where("ptr"));

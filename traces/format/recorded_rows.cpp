@@ -27,24 +27,16 @@ void read_recorded_rows(const Sequence& sequence, std::uint32_t layer, std::uint
   if (file == nullptr) bug("attention rows of a trace that is no file", sequence.source().name());
   const AttentionRows& rows = file->attention()[layer];
   const std::vector<std::uint64_t>& tokens = file->header().attention_token;
-  const bool narrow = rows.p.dataset().type() != hdf5::Type::f32;
-  std::vector<std::uint16_t> halves;
   for (std::uint64_t position = first; position < first + n; ++position, out += stride) {
     const auto row = static_cast<std::size_t>(
         std::lower_bound(tokens.begin(), tokens.end(), sequence.token(position)) - tokens.begin());
-    const std::uint64_t begin = rows.ptr[row], keys = rows.ptr[row + 1] - begin;
     float* const p = out + rows.first_key[row];
     std::fill_n(out, stride, 0.0F);
-    if (narrow) {
-      halves.resize(keys);
-      rows.p.read(query_head, begin, keys, halves.data());
-      widen(Elem::bf16, halves.data(), keys, p);
-    } else {
-      rows.p.read(query_head, begin, keys, p);
-    }
+    rows.read(query_head, row, p);
+    float* const end = p + rows.keys(row);
     const float* const bad =
-        std::find_if(p, p + keys, [](float value) { return !(value >= 0) || !std::isfinite(value); });
-    if (bad != p + keys)
+        std::find_if(p, end, [](float value) { return !(value >= 0) || !std::isfinite(value); });
+    if (bad != end)
       input_error("attention of layer " + std::to_string(layer) + ", head " + std::to_string(query_head) +
                       ", position " + std::to_string(position) + " is " + std::to_string(*bad),
                   file->name(), "kvsim trace check says what else is wrong with it.");

@@ -11,7 +11,7 @@ from ..writing.trace_file import TraceWriter
 from ..writing.trace_header import DECODE, FLAGS, MAX_TOKENS, Capture, Header, Model, Segment
 
 BLOCK_ROWS = 4096
-LISTS = ("token_ids", "positions", "q_token", "inv_freq")
+LISTS = ("token_ids", "positions", "q_token", "attention_token", "inv_freq")
 DESCRIBING = ("flags", "text_offset", "text_bytes", "description")  # of kvsim trace export: nothing that attention reads
 TENSORS = ("q", "k", "v", "q_pre", "k_pre", "wo", "attention")
 
@@ -253,6 +253,10 @@ def import_run(options, config_text, config):
         raise TraceError(f"does not ascend within the {tokens} tokens", run.lists["q_token"].where)
     if rows == tokens:
         query_token = None
+    attended = run.shapes["attention"][1] if run.attention else 0
+    last = np.arange(tokens - attended, tokens)
+    if not np.array_equal(whole_list(run, "attention_token", attended, last), last):
+        raise TraceError(f"is not the last {attended} tokens", run.lists["attention_token"].where)
     prompt = options.prompt_tokens or tokens
     if prompt > tokens:
         raise TraceError(f"there are {tokens} tokens", "--prompt-tokens")
@@ -267,12 +271,11 @@ def import_run(options, config_text, config):
     flags = np.where(np.arange(tokens) >= prompt, FLAGS["generated"], 0)
     segments = [Segment(prompt)] + ([Segment(tokens - prompt, 0, DECODE)] if prompt < tokens else [])
     source = options.source or ("npz" if options.arrays[0].endswith(".npz") else "safetensors")
-    attended = run.shapes["attention"][1] if run.attention else 0
     row_policy = "none" if attended == 0 else "full" if attended == tokens else f"window:{max(attended - tokens + prompt, 1)}"
     queried = query_policy(query_token, tokens, prompt) if run.queries else "none"
     header = Header(Capture("converted:" + source, q_policy=queried, row_policy=row_policy, sampling="unknown"),
                     ids, segments, token_position=positions, token_flags=flags, flags_known=FLAGS["generated"],
-                    query_token=query_token, attention_token=np.arange(tokens - attended, tokens) if attended else None,
+                    query_token=query_token, attention_token=last if attended else None,
                     writer="import_arrays")
     with TraceWriter(options.output, model, elem, overwrite=options.overwrite, queries=run.queries) as writer:
         for layer in range(run.n_layers):
