@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/loop/context_turns.hpp"
+#include "analysis/loop/document_runs.hpp"
 #include "analysis/loop/draft_rows.hpp"
 #include "analysis/loop/recorded_items.hpp"
 #include "analysis/results/utf8.hpp"
@@ -33,6 +34,7 @@ struct Evaluation::Loaded {
   model::Checkpoint checkpoint;
   model::Weights weights;
   mutable capture::Prompt prompt;  // of the latest item; its tokenizer serves all
+  mutable DocumentRuns documents;
 };
 
 Evaluation::Evaluation(const std::string& model_dir) : loaded_(std::make_unique<const Loaded>(model_dir)) {}
@@ -128,6 +130,9 @@ std::vector<sim::LoopMode> parse_loop_modes(const std::string& mode, const std::
 }
 
 namespace {
+
+/// Runs of documents are kept for the next prompts, of as many tokens as this many prompts have.
+constexpr std::uint64_t kKeptPrompts = 3;
 
 using capture::WorkloadItem;
 using Loaded = Evaluation::Loaded;
@@ -230,8 +235,9 @@ class ContextRun {
     std::uint64_t most = 0;
     for (const trace::Cut& cut : options_.cuts)
       most = std::max(most, sim::estimate_loop_bytes(sequence_at(source, cut), model_.config, request_));
-    // Where a prompt is put together: its own run, the documents' and what comes of them.
-    const std::uint64_t runs = options_.assemblies.empty() ? 1 : 3;
+    // Where a prompt is put together: its own run, documents as they are kept and as they are placed, and
+    // what comes of them.
+    const std::uint64_t runs = options_.assemblies.empty() ? 1 : 3 + kKeptPrompts;
     return most + runs * model_.prompt.ids.size() * model_.config.n_layers *
                       (std::uint64_t{model_.config.n_heads} + 2ULL * model_.config.n_kv_heads) *
                       model_.config.head_dim * sizeof(float);
@@ -260,19 +266,10 @@ class ContextRun {
   std::vector<std::vector<Value>> rows(Progress& progress) {
     const trace::MemoryTrace trace = run(items_.front(), {}, nullptr, progress);
     std::vector<std::vector<std::vector<Value>>> by_item(items_.size());
-    if (options_.assemblies.empty()) add_rows(trace, trace, by_item, progress);
-    const std::vector<sim::Piece> places = pieces();
-    std::vector<trace::MemoryTrace> alone;
-    for (const sim::Piece& piece : places) alone.push_back(run_alone(piece, progress));
-    for (const sim::Assembly& assembly : options_.assemblies) {
-      std::vector<sim::Piece> found = places;
-      for (std::size_t i = 0; i < found.size(); ++i) found[i].alone = &alone[i];
-      const sim::AssembledPrompt prompt =
-          sim::assemble_prompt(trace, load(items_.front()).ids, found, model_.config, model_.weights,
-                               assembly, positions_, options_.threads, progress);
-      request_.assembled = {&trace, assembly.name, prompt.computed};
-      add_rows(prompt.trace, trace, by_item, progress);
-    }
+    if (options_.assemblies.empty())
+      for (const trace::Cut& cut : options_.cuts) add_rows(cut, trace, trace, by_item, progress);
+    else
+      add_assembled_rows(trace, by_item, progress);
     std::vector<std::vector<Value>> all;
     for (std::vector<std::vector<Value>>& of_item : by_item)
       std::move(of_item.begin(), of_item.end(), std::back_inserter(all));
@@ -280,21 +277,39 @@ class ContextRun {
   }
 
  private:
-  /// At every cut. `prompt`: what cells rank and attend; `whole`: the run of the whole prompt.
-  void add_rows(const trace::MemoryTrace& prompt, const trace::MemoryTrace& whole,
-                std::vector<std::vector<std::vector<Value>>>& by_item, Progress& progress) {
-    for (const trace::Cut& cut : options_.cuts) {
-      const trace::Sequence sequence = sequence_at(prompt, cut);
-      const sim::TableFiles tables(sequence, items_.front().id);
-      request_.tables = &tables;
-      std::vector<sim::LoopOutcome> outcomes = sim::closed_loop(
-          sequence, load(items_.front()).ids, model_.config, model_.weights, request_, progress);
-      for (std::size_t i = 0; i < items_.size(); ++i) {
-        for (std::vector<Value>& row : rows_of(i, i == 0 ? &whole : nullptr, sequence, outcomes[i], progress))
-          by_item[i].push_back(std::move(row));
-        if (options_.decisions)
-          options_.decisions(sim::decisions_of(sequence, request_, std::move(outcomes[i])));
+  /// In every way. The prompt's references and documents are run once for all of them.
+  void add_assembled_rows(const trace::MemoryTrace& whole,
+                          std::vector<std::vector<std::vector<Value>>>& by_item, Progress& progress) {
+    std::vector<sim::Piece> found = pieces();
+    std::vector<DocumentRuns::Run> alone;
+    for (sim::Piece& piece : found) piece.alone = alone.emplace_back(run_alone(piece, progress)).get();
+    model_.documents.keep(kKeptPrompts * whole.header().n_tokens());
+    const trace::MemoryTrace placed = sim::place_documents(whole, found, options_.threads);
+    std::vector<std::vector<sim::ReferenceRun>> references(options_.cuts.size());
+    for (const sim::Assembly& assembly : options_.assemblies) {
+      const sim::AssembledPrompt prompt =
+          sim::assemble_prompt(placed, load(items_.front()).ids, found, model_.config, model_.weights,
+                               assembly, positions_, options_.threads, progress);
+      for (std::size_t cut = 0; cut < options_.cuts.size(); ++cut) {
+        request_.assembled = {&whole, assembly.name, prompt.computed, &references[cut]};
+        add_rows(options_.cuts[cut], prompt.trace, whole, by_item, progress);
       }
+    }
+  }
+
+  /// `prompt`: what cells rank and attend; `whole`: the run of the whole prompt.
+  void add_rows(const trace::Cut& cut, const trace::MemoryTrace& prompt, const trace::MemoryTrace& whole,
+                std::vector<std::vector<std::vector<Value>>>& by_item, Progress& progress) {
+    const trace::Sequence sequence = sequence_at(prompt, cut);
+    const sim::TableFiles tables(sequence, items_.front().id);
+    request_.tables = &tables;
+    std::vector<sim::LoopOutcome> outcomes = sim::closed_loop(
+        sequence, load(items_.front()).ids, model_.config, model_.weights, request_, progress);
+    for (std::size_t i = 0; i < items_.size(); ++i) {
+      for (std::vector<Value>& row : rows_of(i, i == 0 ? &whole : nullptr, sequence, outcomes[i], progress))
+        by_item[i].push_back(std::move(row));
+      if (options_.decisions)
+        options_.decisions(sim::decisions_of(sequence, request_, std::move(outcomes[i])));
     }
   }
 
@@ -319,13 +334,21 @@ class ContextRun {
   }
 
   /// A piece as it is run alone, behind what the tokenizer puts before every text.
-  trace::MemoryTrace run_alone(const sim::Piece& piece, Progress& progress) const {
+  DocumentRuns::Run run_alone(const sim::Piece& piece, Progress& progress) const {
     std::vector<std::int32_t> ids = load(items_.front()).ids;
     model_.prompt.ids.assign(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(piece.lead));
     model_.prompt.ids.insert(model_.prompt.ids.end(), ids.begin() + static_cast<std::ptrdiff_t>(piece.begin),
                              ids.begin() + static_cast<std::ptrdiff_t>(piece.end));
     model_.prompt.part_flags.clear();
-    return capture::run_prompt(model_.prompt, model_.config, model_.weights, run_options(), progress);
+    std::vector<float> frequencies = model::rope_frequencies(model_.config.rope, positions_);
+    if (model_.config.other_rope) {
+      const std::vector<float> others = model::rope_frequencies(*model_.config.other_rope, positions_);
+      frequencies.insert(frequencies.end(), others.begin(), others.end());
+    }
+    return model_.documents.find(
+        {model_.prompt.ids, std::move(frequencies), request_.elem, options_.prefill_chunk}, [&] {
+          return capture::run_prompt(model_.prompt, model_.config, model_.weights, run_options(), progress);
+        });
   }
 
   const capture::Prompt& load(const WorkloadItem& item) const {

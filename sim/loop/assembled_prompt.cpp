@@ -25,33 +25,42 @@ using trace::Tensor;
 /// The layer in which tokens are chosen by what deviates.
 constexpr std::uint32_t kCheckLayer = 1;
 
+std::size_t dim_of(const trace::Model& model, Tensor tensor) {
+  return tensor == Tensor::value ? model.v_head_dim : model.head_dim;
+}
+
+void place(std::span<const Piece> pieces, Tensor tensor, std::uint32_t layer, std::uint32_t head,
+           trace::MemoryTrace& out) {
+  const trace::Model& model = out.header().model;
+  const std::size_t dim = dim_of(model, tensor);
+  const std::span<float> to = out.rows(tensor, layer, head);
+  std::ranges::fill(to, std::numeric_limits<float>::quiet_NaN());
+  for (const Piece& piece : pieces) {
+    const std::uint64_t n = piece.end - piece.begin;
+    const std::span<float> rows = to.subspan(piece.begin * dim, n * dim);
+    piece.alone->read(tensor, layer, head, piece.lead, n, rows);
+    if (tensor == Tensor::value || piece.begin == piece.lead) continue;
+    unrotate(model.rotary(layer), piece.lead, dim, rows);
+    rotate(model.rotary(layer), piece.begin, dim, rows);
+    model::cpu::round_to(out.header().elem, rows);
+  }
+}
+
 /// The prompt while it is put together.
 class PromptAssembly {
  public:
-  PromptAssembly(const trace::MemoryTrace& exact, std::span<const Piece> pieces,
+  PromptAssembly(const trace::MemoryTrace& placed, std::span<const Piece> pieces,
                  const model::ModelConfig& config, const Assembly& assembly, Workers& workers)
       : pieces_(pieces),
         config_(config),
         assembly_(assembly),
         workers_(workers),
-        model_(exact.header().model),
-        in_document_(exact.header().n_tokens(), 0),
-        out_{exact} {
+        model_(placed.header().model),
+        in_document_(placed.header().n_tokens(), 0),
+        out_{placed} {
     for (const Piece& piece : pieces)
       std::fill(in_document_.begin() + static_cast<std::ptrdiff_t>(piece.begin),
                 in_document_.begin() + static_cast<std::ptrdiff_t>(piece.end), char{1});
-  }
-
-  /// Every row that no document leaves is no number until it is computed.
-  void place_documents() {
-    workers_.run(config_.n_layers, [&](std::size_t number) {
-      const auto layer = static_cast<std::uint32_t>(number);
-      for (std::uint32_t head = 0; head < model_.n_q_heads; ++head) place(Tensor::query, layer, head);
-      for (std::uint32_t head = 0; head < model_.n_kv_heads; ++head) {
-        place(Tensor::key, layer, head);
-        place(Tensor::value, layer, head);
-      }
-    });
   }
 
   void compute(std::span<const std::int32_t> tokens, StepBatch& batch, Progress& progress) {
@@ -91,23 +100,8 @@ class PromptAssembly {
            });
   }
 
-  void place(Tensor tensor, std::uint32_t layer, std::uint32_t head) {
-    const std::size_t dim = tensor == Tensor::value ? model_.v_head_dim : model_.head_dim;
-    const std::span<float> to = out_.trace.rows(tensor, layer, head);
-    std::ranges::fill(to, std::numeric_limits<float>::quiet_NaN());
-    for (const Piece& piece : pieces_) {
-      const std::uint64_t n = piece.end - piece.begin;
-      const std::span<float> rows = to.subspan(piece.begin * dim, n * dim);
-      piece.alone->read(tensor, layer, head, piece.lead, n, rows);
-      if (tensor == Tensor::value || piece.begin == piece.lead) continue;
-      unrotate(model_.rotary(layer), piece.lead, dim, rows);
-      rotate(model_.rotary(layer), piece.begin, dim, rows);
-      model::cpu::round_to(out_.trace.header().elem, rows);
-    }
-  }
-
   std::span<float> row(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t position) {
-    const std::size_t dim = tensor == Tensor::value ? model_.v_head_dim : model_.head_dim;
+    const std::size_t dim = dim_of(model_, tensor);
     return out_.trace.rows(tensor, layer, head).subspan(position * dim, dim);
   }
 
@@ -252,26 +246,41 @@ std::vector<std::size_t> most_deviating(std::span<const double> deviations, doub
   return order;
 }
 
-AssembledPrompt assemble_prompt(const trace::MemoryTrace& exact, std::span<const std::int32_t> tokens,
-                                std::span<const Piece> pieces, const model::ModelConfig& config,
-                                const model::Weights& weights, const Assembly& assembly,
-                                std::uint64_t positions, unsigned threads, Progress& progress) {
+trace::MemoryTrace place_documents(const trace::MemoryTrace& exact, std::span<const Piece> pieces,
+                                   unsigned threads) {
   for (std::size_t i = 0; i < pieces.size(); ++i)
-    if (pieces[i].begin >= pieces[i].end || pieces[i].end >= tokens.size() ||
+    if (pieces[i].begin >= pieces[i].end || pieces[i].end >= exact.header().n_tokens() ||
         (i > 0 && pieces[i].begin < pieces[i - 1].end))
       bug("documents that are empty, overlap or hold the last token");
-  if (config.latent.rank > 0)
+  if (exact.header().model.values_in_keys)
     usage_error(
         "a prompt is not put together for a model with latent attention, whose values are parts of its keys",
         "--prefill", "Say dense.");
+  trace::MemoryTrace out = exact;
+  const trace::Model& model = out.header().model;
+  Workers(threads).run(model.n_layers, [&](std::size_t number) {
+    const auto layer = static_cast<std::uint32_t>(number);
+    for (std::uint32_t head = 0; head < model.n_q_heads; ++head)
+      place(pieces, Tensor::query, layer, head, out);
+    for (std::uint32_t head = 0; head < model.n_kv_heads; ++head) {
+      place(pieces, Tensor::key, layer, head, out);
+      place(pieces, Tensor::value, layer, head, out);
+    }
+  });
+  return out;
+}
+
+AssembledPrompt assemble_prompt(const trace::MemoryTrace& placed, std::span<const std::int32_t> tokens,
+                                std::span<const Piece> pieces, const model::ModelConfig& config,
+                                const model::Weights& weights, const Assembly& assembly,
+                                std::uint64_t positions, unsigned threads, Progress& progress) {
   if ((assembly.choice == Assembly::Choice::values || assembly.choice == Assembly::Choice::keys) &&
       config.n_layers <= kCheckLayer)
     usage_error(assembly.name + " chooses in layer 1, and the model has one layer", "--prefill",
                 "Say epic:N.");
   Workers workers(threads);
-  PromptAssembly prompt(exact, pieces, config, assembly, workers);
-  prompt.place_documents();
-  StepBatch batch(config, weights, exact.header().elem, positions, workers);
+  PromptAssembly prompt(placed, pieces, config, assembly, workers);
+  StepBatch batch(config, weights, placed.header().elem, positions, workers);
   prompt.compute(tokens, batch, progress);
   return std::move(prompt.result());
 }

@@ -49,10 +49,15 @@ struct AssembledPrompt {
   std::vector<std::uint64_t> chosen{};
 };
 
-/// Puts a prompt together. `exact`: a run of it, of which only header and output weights are read. `pieces`:
-/// ascending, not overlapping, without the last token. Throws Error(usage) for a model whose values are parts
-/// of its keys, and for a choice by layer 1 where there is one layer.
-AssembledPrompt assemble_prompt(const trace::MemoryTrace& exact, std::span<const std::int32_t> tokens,
+/// The documents of a prompt where they stand in it; every other row is no number. `exact`: a run of the
+/// prompt, of which only header and output weights are read. `pieces`: ascending, not overlapping, without
+/// the prompt's last token. Throws Error(usage) for a model whose values are parts of its keys.
+trace::MemoryTrace place_documents(const trace::MemoryTrace& exact, std::span<const Piece> pieces,
+                                   unsigned threads);
+
+/// Puts a prompt together. `placed`: of place_documents(). Throws Error(usage) for a choice by layer 1 where
+/// there is one layer.
+AssembledPrompt assemble_prompt(const trace::MemoryTrace& placed, std::span<const std::int32_t> tokens,
                                 std::span<const Piece> pieces, const model::ModelConfig& config,
                                 const model::Weights& weights, const Assembly& assembly,
                                 std::uint64_t positions, unsigned threads, Progress& progress);

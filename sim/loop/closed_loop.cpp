@@ -69,7 +69,16 @@ std::vector<LoopOutcome> LoopRun::run() {
   }
   if (!asks_again()) note_stored();
   for (std::size_t position = first_fed_; step(position); ++position) progress_.advance(step_work());
+  keep_references();
   return outcomes();
+}
+
+void LoopRun::keep_references() {
+  if (kept_references() == nullptr) return;
+  kept_references()->clear();
+  for (Stream& stream : streams_)
+    if (stream.is_reference)
+      kept_references()->push_back({stream.text, stream.turns, std::move(stream.predicted)});
 }
 
 std::uint64_t LoopRun::prompt_work() const {

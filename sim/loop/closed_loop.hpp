@@ -11,6 +11,7 @@
 /// full cache that does so, too, as their reference.
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,11 +59,16 @@ struct LoopTurn {
   std::vector<policy::Position> evidence{};
 };
 
+struct ReferenceRun;
+
 /// A prompt that was put together of documents (assembled_prompt.hpp) in place of the one that is read whole.
 struct AssembledPrefill {
   const trace::Source* exact = nullptr;  ///< the prompt as it is read whole, which references attend
   std::string name;                      ///< Assembly::name
   double computed = 0;                   ///< AssembledPrompt::computed
+  /// What references have answered to the same request about the same prompt, put together in another way;
+  /// empty: they answer, and leave it here. Null: they answer.
+  std::vector<ReferenceRun>* references = nullptr;
 };
 
 struct LoopRequest {
@@ -143,6 +149,19 @@ struct StreamOutcome {
   std::vector<std::vector<ResidentInterval>> resident_intervals{};
   double held_tokens = 0;                                 ///< at the end, mean over lanes
   std::optional<double> evidence_held, evidence_nowhere;  ///< as in replay, at the end
+};
+
+/// What a reference predicted a token from.
+struct Predicted {
+  std::vector<float> queries{}, hidden{};  ///< [layers, heads, head_dim], [layers, hidden_size]
+  std::vector<float> logits{};             ///< [vocabulary]
+};
+
+/// What a reference has answered.
+struct ReferenceRun {
+  std::vector<std::int32_t> text{};              ///< from the first fed token on
+  std::vector<StreamOutcome> turns{};            ///< of its script
+  std::map<std::size_t, Predicted> predicted{};  ///< by the tokens of the text before it; teacher mode
 };
 
 /// How the prompt reaches a cell's cache.

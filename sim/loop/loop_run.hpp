@@ -130,8 +130,9 @@ class LoopRun {
   /// In a layer that is stored together with another, the last prompt token has been attended as both prompts
   /// left it; now it takes its slot anew, as it has come in this layer.
   void rejoin(const LoopUnit& unit, Cache& cache, const OwnRows& own, std::size_t index) const;
-  std::size_t row_of_reference(std::size_t row) const {
-    return row_of_stream_[streams_[active_[row]].reference];
+  /// What the reference of a row's stream predicted the same token from.
+  const Predicted& taught(std::size_t row) const {
+    return streams_[streams_[active_[row]].reference].predicted.at(position_ + 1 - first_fed_);
   }
   void attend(std::uint32_t layer, const StepTensors& tensors, std::span<float> attended);
   void keep_own(std::uint32_t layer, const StepTensors& tensors);
@@ -211,8 +212,12 @@ class LoopRun {
   /// The tokens that follow the latest step, where they are not known.
   void predict();
   /// The next token of one stream. A reference comes before the streams that are compared with it.
-  template <class Logits>
-  bool take(Stream& stream, std::span<const float> logits, const std::vector<std::size_t>& place, Logits of);
+  bool take(Stream& stream, std::span<const float> logits);
+  /// Where references have answered a prompt, or leave their answers for its next form; null: nowhere.
+  std::vector<ReferenceRun>* kept_references() const {
+    return asked_.assembled ? asked_.assembled->references : nullptr;
+  }
+  void keep_references();
   void end_turn(std::size_t number);
   /// What a stream's caches hold when a turn ends.
   void note_caches(std::size_t number);
@@ -247,9 +252,9 @@ class LoopRun {
   // Of the present step, or block of steps in prompts that cells process themselves.
   std::size_t position_ = 0, block_ = 1;  // its first position, and tokens of every stream
   bool in_prompt_ = false, refeeding_ = false;
-  std::vector<model::cpu::StepBatch::Row> rows_;     // block_ of each stream
-  std::vector<std::size_t> active_, row_of_stream_;  // streams by row, first rows by stream
-  std::vector<std::size_t> drifting_, predicting_;   // rows
+  std::vector<model::cpu::StepBatch::Row> rows_;               // block_ of each stream
+  std::vector<std::size_t> active_, row_of_stream_;            // streams by row, first rows by stream
+  std::vector<std::size_t> teaching_, drifting_, predicting_;  // rows
   std::vector<Draft> drafts_;
   std::size_t draft_steps_ = 0;  // tokens of the slowest draft, for the progress
 };

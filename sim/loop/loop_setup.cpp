@@ -54,6 +54,16 @@ void LoopRun::add_streams(LoopMode mode, const Script& script, Prefill prefill) 
     stream.text = script.front().fed;
     stream.turns.resize(script.size());
     const bool reads_exact = is_reference && asked_.assembled;
+    if (is_reference && kept_references() != nullptr && !kept_references()->empty()) {
+      const auto number = static_cast<std::size_t>(
+          std::ranges::count_if(streams_, [](const Stream& other) { return other.is_reference; }) - 1);
+      ReferenceRun& known = (*kept_references())[number];
+      stream.done = true;
+      stream.text = known.text;
+      stream.turns = known.turns;
+      stream.predicted = std::move(known.predicted);
+      return;
+    }
     stream.first_own = of_cell == Prefill::dense && !reads_exact ? first_fed_ : 0;
     const std::size_t rows = length_ - stream.first_own;
     for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {

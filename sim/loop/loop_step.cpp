@@ -29,28 +29,43 @@ bool LoopRun::step(std::size_t position) {
   for (std::size_t stream = 0; stream < streams_.size(); ++stream)
     if (!streams_[stream].done)
       add_to_step(stream, std::span(streams_[stream].text).subspan(at, 1), position);
+  teaching_.clear();
   drifting_.clear();
   for (std::size_t row = 0; row < active_.size(); ++row) {
     Stream& stream = streams_[active_[row]];
-    if (stream.mode != LoopMode::teacher || stream.is_reference || !stream.predicts_after(at + 1)) continue;
-    stream.drift.resize(config_.n_layers);
-    drifting_.push_back(row);
+    if (stream.mode != LoopMode::teacher || !stream.predicts_after(at + 1)) continue;
+    if (stream.is_reference) {
+      stream.predicted[at + 1] = {};
+      teaching_.push_back(row);
+    } else {
+      stream.drift.resize(config_.n_layers);
+      drifting_.push_back(row);
+    }
   }
+  const auto append = [](std::span<const float> numbers, std::vector<float>& to) {
+    to.insert(to.end(), numbers.begin(), numbers.end());
+  };
   batch_.forward(
       rows_,
       [&](std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
         attend(layer, tensors, attended);
+        const std::size_t heads = config_.n_heads, dim = config_.head_dim;
+        for (const std::size_t row : teaching_)
+          for (std::size_t head = 0; head < heads; ++head)
+            append(tensors.queries(row, head, 1).row(0), streams_[active_[row]].predicted[at + 1].queries);
         for (const std::size_t row : drifting_)
           streams_[active_[row]].drift[layer].add_queries(
-              tensors.queries(row_of_reference(row), 0, config_.n_heads),
-              tensors.queries(row, 0, config_.n_heads));
+              {taught(row).queries.data() + layer * heads * dim, heads, dim, dim},
+              tensors.queries(row, 0, heads));
       },
       [&](std::uint32_t layer, std::span<const float> hidden) {
-        const auto of_row = [&](std::size_t row) {
-          return hidden.subspan(row * config_.hidden_size, config_.hidden_size);
-        };
+        const std::size_t width = config_.hidden_size;
+        for (const std::size_t row : teaching_)
+          append(hidden.subspan(row * width, width), streams_[active_[row]].predicted[at + 1].hidden);
         for (const std::size_t row : drifting_)
-          streams_[active_[row]].drift[layer].add_residual(of_row(row_of_reference(row)), of_row(row));
+          streams_[active_[row]].drift[layer].add_residual(
+              std::span(taught(row).hidden).subspan(layer * width, width),
+              hidden.subspan(row * width, width));
       });
   store_pairs();
   if (is_again(position)) note_stored();
@@ -119,29 +134,30 @@ void LoopRun::predict() {
   if (predicting_.empty()) return;
   const std::vector<float> logits = batch_.logits(predicting_);
   require_finite(logits, position_);
-  const auto of = [&](std::size_t i) { return std::span(logits).subspan(i * vocabulary, vocabulary); };
-  std::vector<std::size_t> place(streams_.size(), kInactive);  // among predicting_
   std::vector<std::size_t> ended;
   for (std::size_t i = 0; i < predicting_.size(); ++i) {
     const std::size_t number = active_[predicting_[i]];
-    place[number] = i;
-    if (take(streams_[number], of(i), place, of)) ended.push_back(number);
+    if (take(streams_[number], std::span(logits).subspan(i * vocabulary, vocabulary)))
+      ended.push_back(number);
   }
   for (const std::size_t stream : ended) end_turn(stream);
+  if (kept_references() != nullptr) return;
+  for (const std::size_t row : teaching_) streams_[active_[row]].predicted.clear();
 }
 
-template <class Logits>
-bool LoopRun::take(Stream& stream, std::span<const float> logits, const std::vector<std::size_t>& place,
-                   Logits of) {
+bool LoopRun::take(Stream& stream, std::span<const float> logits) {
   const bool teacher = stream.mode == LoopMode::teacher;
   const bool forced = feeds_answer(asked_, stream.mode, stream.turn());
-  const std::size_t k = stream.out().tokens.size();
+  const std::size_t k = stream.out().tokens.size(), fed = stream.text.size();
   std::int32_t token = model::choose_token(logits, {}, 0);
   if (forced) token = asked_.turns[stream.turn()].answer[k];
-  if (stream.is_reference) stream.out().margins.push_back(margin(logits));
-  if (teacher && !stream.is_reference) {
-    token = streams_[stream.reference].text.back();
-    stream.out().measures.push_back(measure_token(of(place[stream.reference]), logits, token));
+  if (stream.is_reference) {
+    stream.out().margins.push_back(margin(logits));
+    if (teacher) stream.predicted[fed].logits.assign(logits.begin(), logits.end());
+  } else if (teacher) {
+    const Stream& reference = streams_[stream.reference];
+    token = reference.text[fed];
+    stream.out().measures.push_back(measure_token(reference.predicted.at(fed).logits, logits, token));
   }
   const bool eos = !forced && std::find(asked_.eos.begin(), asked_.eos.end(), token) != asked_.eos.end();
   return stream.take(token, eos || k + 1 == most_answer_tokens(asked_, stream.mode, stream.turn()));

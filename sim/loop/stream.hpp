@@ -72,6 +72,9 @@ struct Stream {
   std::vector<OwnRows> own{};          ///< per layer
   std::vector<DriftMean> drift{};      ///< per layer, of the present turn
   std::vector<StreamOutcome> turns{};  ///< per turn of the script
+  /// Of a reference in teacher mode: what the present token of the answer, and earlier ones that are kept for
+  /// another run, were predicted from, by the tokens of the text before it.
+  std::map<std::size_t, Predicted> predicted{};
 
   StreamOutcome& out() { return turns[feed]; }
   std::size_t turn() const { return script[feed].turn; }

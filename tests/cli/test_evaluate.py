@@ -356,6 +356,10 @@ class Evaluate(CommandTest):
         self.assertEqual(list(rows[0]), [*columns_of("evaluate"), "computed", "kl_first"])
         self.assertEqual(len(rows), 3 * 7 * 2 * 2)  # items, ways, policies, modes
         self.assertEqual(rows, self.rows(*ask, "--threads", 1, workload="documents.jsonl"))
+        # Prompts share documents, and ways the prompt's references; a prompt and a way alone say the same.
+        for item in {row["item"] for row in rows}:
+            alone = [row for way in ways[:4] for row in self.rows(*ask[:-1], way, "--item", item, workload="documents.jsonl")]
+            self.assertEqual(alone, [row for row in rows if row["item"] == item and row["prefill"] in ways[:4]])
         exact = self.rows(*ask[:-2], workload="documents.jsonl")
         lost = []
         for item in {row["item"] for row in rows}:

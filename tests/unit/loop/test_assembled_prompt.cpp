@@ -55,14 +55,15 @@ struct Documents {
 
   AssembledPrompt assembled(const std::string& how, unsigned threads = 1) {
     Progress progress;
-    return assemble_prompt(place.trace, place.prompt.ids, pieces, place.golden.config, place.golden.weights,
-                           parse_assembly(how, "test"), place.prompt.ids.size() + Place::kNew, threads,
-                           progress);
+    return assemble_prompt(place_documents(place.trace, pieces, threads), place.prompt.ids, pieces,
+                           place.golden.config, place.golden.weights, parse_assembly(how, "test"),
+                           place.prompt.ids.size() + Place::kNew, threads, progress);
   }
 
-  LoopOutcome loop(const AssembledPrompt& prompt, const std::string& policy, const std::string& budget) {
+  LoopOutcome loop(const AssembledPrompt& prompt, const std::string& policy, const std::string& budget,
+                   std::vector<ReferenceRun>* references = nullptr) {
     LoopRequest request = Place::request({policy}, {budget});
-    request.assembled = AssembledPrefill{&place.trace, "test", prompt.computed};
+    request.assembled = AssembledPrefill{&place.trace, "test", prompt.computed, references};
     const trace::Sequence sequence(prompt.trace, 0, {});
     Progress progress;
     return closed_loop(sequence, place.prompt.ids, place.golden.config, place.golden.weights, request,
@@ -274,6 +275,35 @@ TEST_CASE("the loop compares cells of an assembled prompt with the whole prompt"
   CHECK(documents.loop(documents.assembled("epic:1"), "snapkv(window=4)+kivi(group=2,residual=4)", "8")
             .cells[0]
             .kept_tokens == 8);
+}
+
+TEST_CASE("references that another form of the prompt has left say what they would say themselves") {
+  Documents documents("llama_tied", 24, {{0, 7}, {7, 13}, {15, 20}});
+  const AssembledPrompt all = documents.assembled("all"), none = documents.assembled("none");
+  std::vector<ReferenceRun> kept;
+  documents.loop(all, "full", "100", &kept);
+  REQUIRE(kept.size() == 2);
+  REQUIRE(kept[0].predicted.size() == kept[0].turns[0].tokens.size());
+  for (int again = 0; again < 2; ++again) {
+    const LoopOutcome alone = documents.loop(none, "snapkv(window=4)", "8"),
+                      with = documents.loop(none, "snapkv(window=4)", "8", &kept);
+    for (std::size_t mode = 0; mode < 2; ++mode) {
+      CHECK(with.references[mode].tokens == alone.references[mode].tokens);
+      CHECK(with.references[mode].margins == alone.references[mode].margins);
+      CHECK(with.references[mode].resident == alone.references[mode].resident);
+      CHECK(with.references[mode].seen == alone.references[mode].seen);
+      CHECK(with.cells[0].modes[mode].tokens == alone.cells[0].modes[mode].tokens);
+    }
+    const StreamOutcome &a = alone.cells[0].modes[0], &b = with.cells[0].modes[0];
+    CHECK(b.measures.front().kl == a.measures.front().kl);
+    CHECK(b.measures.back().kl == a.measures.back().kl);
+    CHECK(b.drift.back().residual_l2 == a.drift.back().residual_l2);
+    CHECK(b.drift.back().query_l2 == a.drift.back().query_l2);
+  }
+  // They are what is compared with: others give other numbers.
+  kept[0].predicted.begin()->second.logits.front() += 1;
+  CHECK(documents.loop(none, "snapkv(window=4)", "8", &kept).cells[0].modes[0].measures.front().kl !=
+        documents.loop(none, "snapkv(window=4)", "8").cells[0].modes[0].measures.front().kl);
 }
 
 TEST_CASE("ways to put a prompt together are refused by name") {
