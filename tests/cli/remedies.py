@@ -433,6 +433,8 @@ REQUESTS = [
     ("$ echo '{\"time\": 1, \"prompt\": \"Who?\", \"output\": 2}' > own.jsonl; kvsim requests info own.jsonl --from jsonl",
      "Add (--tokenizer) MODEL", "+ {1} $M"),
     ("requests info own.jsonl --fields output=output --tokenizer $M", "Add --from csv or (--from jsonl)", "+ {1}"),
+    ("$ echo '{\"custom_id\": \"1\", \"body\": {\"prompt\": \"Who?\"}}' > batch.jsonl; kvsim requests info batch.jsonl",
+     "Add (--tokenizer) MODEL", "kvsim requests info batch.jsonl {1} $M"),
     ("$ printf '{\"timestamp\":2,\"chunk_hashes\":[1,2]}\\n' > lm.jsonl; kvsim requests info lm.jsonl --from lmcache",
      "(--block-tokens 256)", "+ {1}"),
     (r"$ sed -n '2p;1p' az.csv > /dev/null; printf 'TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 "

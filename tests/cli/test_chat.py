@@ -13,6 +13,18 @@ BEFORE, AFTER = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
 MARKUP, QUESTION, CONTEXT, EVIDENCE = 1 << 1, 1 << 3, 1 << 4, 1 << 5
 NOTE = "has a chat template, which kvsim does not apply"
 
+# The first two lines are those of https://platform.openai.com/docs/guides/batch.
+BATCH = """\
+{"custom_id": "request-1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "gpt-3.5-turbo-0125", "messages": \
+[{"role": "system", "content": "You are a helpful assistant."},{"role": "user", "content": "Hello world!"}],"max_tokens": 1000}}
+{"custom_id": "request-2", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "gpt-3.5-turbo-0125", "messages": \
+[{"role": "system", "content": "You are an unhelpful assistant."},{"role": "user", "content": "Hello world!"}],"max_tokens": 1000}}
+{"custom_id": "request-3", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "messages": \
+[{"role": "user", "content": [{"type": "text", "text": "Who "}, {"type": "text", "text": "is it?"}]}], "max_completion_tokens": 20}}
+{"custom_id": "request-4", "method": "POST", "url": "/v1/completions", "body": {"model": "m", "prompt": "Say this is a test", \
+"max_tokens": 7}}
+"""
+
 
 class Chat(CommandTest):
     @classmethod
@@ -43,6 +55,42 @@ class Chat(CommandTest):
             prompt = [i for i, segment in enumerate(file["tokens/segment"][()]) if segment == 0]
         spelled = [text[offsets[i]:offsets[i + 1]].decode() for i in prompt]
         return [int(ids[i]) for i in prompt], [int(flags[i]) for i in prompt], spelled, int(known), done.stderr
+
+    def test_batches_for_the_api_of_openai(self):
+        """The lines of the guide's batch.jsonl, a completion, and content in parts."""
+        (self.folder / "batch.jsonl").write_text(BATCH)
+        with_system = "<|im_start|>system\nYou are a{} assistant.<|im_end|>\n" + BEFORE + "Hello world!" + AFTER
+        for item, text in (("request-1", with_system.format(" helpful")), ("request-2", with_system.format("n unhelpful")),
+                           ("request-3", BEFORE + "Who is it?" + AFTER)):
+            _, _, spelled, _, _ = self.captured("--prompt", "batch.jsonl", "--item", item, "--chat")
+            self.assertEqual("".join(spelled), text)
+        _, _, spelled, _, _ = self.captured("--workload", "batch.jsonl", "--item", "request-4", model=SAMPLE)
+        self.assertEqual("".join(spelled), "<s>Say this is a test")
+        self.assertIn("--chat", self.fails(2, "capture", "--model", "model", "--prompt", "batch.jsonl", "--item", "request-1", "-o", "no.h5"))
+        for body, what in (({"prompt": ["a", "b"]}, "body prompt: expected messages"), ({"tools": []}, "line 1 body: holds no prompt"),
+                           ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 'part of type "image_url"')):
+            self.write("bad.jsonl", [{"custom_id": "a", "body": body}])
+            self.assertIn(what, self.fails(3, "capture", "--model", "model", "--prompt", "bad.jsonl", "--chat", "-o", "no.h5"))
+
+    def test_a_batch_is_a_log_of_requests_that_arrive_at_once(self):
+        """Tokens are those that capture has; the system message that two of them share is a hit."""
+        (self.folder / "batch.jsonl").write_text(BATCH)
+        self.assertIn("--tokenizer", self.fails(2, "requests", "info", "batch.jsonl"))
+        options = "batch.jsonl", "--tokenizer", "model", "--block-tokens", "4"
+        ids = [self.captured("--prompt", "batch.jsonl", "--item", f"request-{i}", "--chat")[0] for i in range(1, 4)]
+        ids.append(self.captured("--prompt", "batch.jsonl", "--item", "request-4")[0])
+        shared = next(at for at, (a, b) in enumerate(zip(*ids[:2])) if a != b) // 4 * 4
+        self.assertGreater(shared, 0)
+        row, = csv.DictReader(self.ok("requests", "info", *options, "--format", "csv").splitlines())
+        own = next(at for at, (a, b) in enumerate(zip(ids[0], ids[2])) if a != b) // 4 * 4
+        self.assertEqual([row[key] for key in ("format", "requests", "prompt_tokens", "generated_tokens", "ceiling_tokens")],
+                         ["openai", "4", str(sum(map(len, ids))), str(1000 + 1000 + 20 + 7), str(shared + own)])
+        lines = [json.loads(line)["body"] | {"time": 0, "output": 1} for line in BATCH.splitlines()[:3]]
+        self.write("own.jsonl", lines)
+        theirs, = csv.DictReader(self.ok("requests", "info", "own.jsonl", "--from", "jsonl", "--fields", "prompt=messages", *options[1:],
+                                         "--format", "csv").splitlines())
+        self.assertEqual((theirs["prompt_tokens"], theirs["ceiling_tokens"]), (str(sum(map(len, ids[:3]))), row["ceiling_tokens"]))
+        self.assertIn("grouped", self.ok("requests", "batch", *options, "--model", "llama-3.1-8b", "--machine", "h100-sxm", "--quiet"))
 
     def test_workload(self):
         for raw, item in zip(self.items(), self.items("--chat")):

@@ -168,9 +168,16 @@ class Requests(CommandTest):
 
     def test_events_of_a_cache_are_no_requests(self):
         event = {"timestamp": 5, "event": {"worker_id": 1, "event": {"event_id": 0, "data": {"removed": {"block_hashes": [7]}}}}}
-        message = self.fails(3, "requests", "info", self.write("kv.jsonl", json.dumps(event) + "\n"))
-        for words in "what was stored and not what was asked for", "kvsim.vllm":
-            self.assertIn(words, message)
+        stored = {"block_hashes": [11], "parent_block_hash": None, "token_ids": [1, 2], "block_size": 2, "lora_id": None}
+        for line in (event, {"type": "BlockStored", **stored}, {"ts": 1.5, "events": [{"type": "BlockStored", **stored}]},
+                     [1.5, [["BlockRemoved", [11], "GPU"]], 0]):  # of Dynamo; of vLLM as objects, in a batch, as its arrays
+            message = self.fails(3, "requests", "info", self.write("kv.jsonl", json.dumps(line) + "\n"))
+            for words in "what was stored and not what was asked for", 'kvsim.vllm.record(llm, None, log="requests.jsonl")':
+                self.assertIn(words, message)
+            if isinstance(line, dict):
+                message = self.fails(3, "capture", "--model", SOURCE / "traces/sample/model", "--prompt", "kv.jsonl", "-o", "no.h5")
+                for words in "what was stored and not what was asked for", 'kvsim.vllm.record(llm, "out-{request}.h5")':
+                    self.assertIn(words, message)
 
     def test_the_files_of_a_folder_are_one_log(self):
         lines = mooncake((0, 600, [0, 1]), (5, 600, [0, 2]), (9, 600, [0, 1])).splitlines(keepends=True)

@@ -60,8 +60,8 @@ ALLOWED = {
     # Nothing outside the wing of requests includes a file of it.
     "analysis/requests": {"analysis/results", "analysis/statistics", "analysis/agreement", "analysis/cost", "analysis/figures",
                           "policies/api", "sim/replay", "sim/cost", "traces/requests", "sim/requests"},
-    "tools/requests": {*ANALYSIS, "tools", "analysis/requests", "policies/api", "sim/cost", "traces/model", "traces/requests",
-                       "sim/requests"},
+    "tools/requests": {*ANALYSIS, "tools", "analysis/requests", "policies/api", "sim/cost", "traces/model", "traces/capture",
+                       "traces/requests", "sim/requests"},
     "tools/python/core": {"tools", *ANALYSIS, "policies", "policies/api", *PARTS, "sim/attention",
                           "sim/replay", "sim/loop", "traces/format", "traces/model", "traces/capture"},
 }

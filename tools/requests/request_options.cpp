@@ -1,10 +1,12 @@
 #include "tools/requests/request_options.hpp"
 
 #include <memory>
+#include <optional>
 
 #include "sim/base/error.hpp"
 #include "tools/options/option_numbers.hpp"
 #include "tools/printing/front_end.hpp"
+#include "traces/capture/chat_prompt.hpp"
 #include "traces/model/hub_cache.hpp"
 #include "traces/model/tokenizer.hpp"
 
@@ -29,8 +31,10 @@ void add_request_options(Command command, RequestOptions& options) {
   requests.add_option("--fields", options.fields, "LIST",
                       "With --from csv or jsonl: what it calls time, prompt, output and session: "
                       "time=arrived,prompt=input");
-  requests.add_option("--tokenizer", options.tokenizer, "MODEL",
-                      "With --from jsonl: the model whose tokens the texts become");
+  requests.add_option(
+      "--tokenizer", options.tokenizer, "MODEL",
+      "With --from jsonl and openai: the model whose tokens the texts become, by its chat template "
+      "where they are messages");
   requests.add_option("--block-tokens", options.block_tokens, "TOKENS",
                       "Tokens per block, where the trace does not say it (default: as usual in its format)",
                       token_count());
@@ -58,9 +62,17 @@ requests::ReadOptions read_options(const RequestOptions& options) {
   if (!out.fields.empty() && options.from != "csv" && options.from != "jsonl")
     usage_error("names the columns of one's own log", "--fields", "Add --from csv or --from jsonl.");
   if (!options.tokenizer.empty()) {
-    const auto tokenizer = std::make_shared<const model::Tokenizer>(
-        model::load_tokenizer(model::local_checkpoint(options.tokenizer)));
-    out.encode = [tokenizer](std::string_view text) { return tokenizer->encode(text); };
+    const std::string model = model::local_checkpoint(options.tokenizer);
+    const auto tokenizer = std::make_shared<const model::Tokenizer>(model::load_tokenizer(model));
+    out.encode = [model, tokenizer, chat = std::optional<model::ChatTemplate>()](
+                     std::string text, bool messages, const std::string& where) mutable {
+      capture::WorkloadItem item{.id = where, .prompt = std::move(text)};
+      if (messages) {
+        if (!chat) chat.emplace(model::load_chat_template(model));
+        capture::put_into_chat(item, *chat);
+      }
+      return capture::prompt_ids(item, *tokenizer);
+    };
   }
   if (!options.hash.empty())
     out.hashing = options.hash == "chained" ? requests::Hashing::chained : requests::Hashing::content;

@@ -47,6 +47,21 @@ std::vector<Span> moved(const std::vector<Span>& spans, const model::ChatText::P
   return out;
 }
 
+/// What a message says: a text, or OpenAI's list of parts that are texts.
+std::string content_of(const JsonObject& message) {
+  const json::value* content = message.find("content");
+  const json::array* parts = content == nullptr ? nullptr : content->if_array();
+  if (parts == nullptr) return message.text("content");
+  std::string text;
+  for (const json::value& value : *parts) {
+    const JsonObject part(value, message.path("content"));
+    if (const std::string type = part.text("type"); type != "text")
+      input_error("has a part of type " + in_quotes(type) + "; kvsim reads texts", part.where());
+    text += part.text("text");
+  }
+  return text;
+}
+
 /// The messages of a text that is a JSON array of them; none for another text.
 std::vector<model::ChatMessage> messages_of(const std::string& text, const std::string& where) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
@@ -62,7 +77,7 @@ std::vector<model::ChatMessage> messages_of(const std::string& text, const std::
   std::vector<model::ChatMessage> messages;
   for (const json::value& value : list) {
     const JsonObject message(value, where + " message " + std::to_string(messages.size()));
-    messages.push_back({message.text("role"), message.text("content")});
+    messages.push_back({message.text("role"), content_of(message)});
   }
   return messages;
 }

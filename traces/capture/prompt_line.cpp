@@ -287,6 +287,9 @@ void fill_messages(WorkloadItem& item, const JsonObject& line, const char* key) 
   json::array messages = line.array(key);
   add_answers(item, line);
   if (!messages.empty()) {
+    if (!messages.back().is_object())
+      input_error("expected messages: {\"role\": ..., \"content\": ...}", line.path(key),
+                  "A text needs no list; several prompts are several lines.");
     const JsonObject last(messages.back(), line.path(key) + "[" + std::to_string(messages.size() - 1) + "]");
     if (last.text("role") == "assistant") {
       if (item.answers.empty()) item.answers = {' ' + last.text("content")};
@@ -333,11 +336,19 @@ void fill_prompt(WorkloadItem& item, const JsonObject& line, std::string prompt)
 
 [[noreturn]] void refuse_line(const JsonObject& line) {
   std::string fields;
+  if (line.has("events") || line.has("block_hashes") || line.has("event"))
+    input_error("is an event of a cache, which says what was stored and not what was asked for", line.where(),
+                "Record what the engine computes: kvsim.vllm.record(llm, \"out-{request}.h5\").");
   for (const auto& member : line.raw()) fields += (fields.empty() ? "" : ", ") + std::string(member.key());
   input_error(
       "holds no prompt that kvsim finds; its fields are " + (fields.empty() ? "none" : fields), line.where(),
       "Known: prompt or text; messages; context and question or input; answers or answer. Other names: "
       "--fields prompt=NAME,answers=NAME.");
+}
+
+/// A line of a file that OpenAI's Batch API takes, whose body is a request.
+bool is_batched(const JsonObject& line) {
+  return line.has("custom_id") && line.has("body");
 }
 
 /// Messages of roles, under their own name or as the prompt.
@@ -346,19 +357,7 @@ const char* messages_field(const JsonObject& line) {
   return key != nullptr && line.find(key)->is_array() ? key : nullptr;
 }
 
-}  // namespace
-
-bool has_prompt_and_answer(const JsonObject& line) {
-  if (line.has("spans") || line.has("multi_turns")) return true;
-  const bool asks = messages_field(line) != nullptr || text_field(line) != nullptr ||
-                    question_field(line) != nullptr || line.has("arguments");
-  return asks && answer_field(line) != nullptr;
-}
-
-std::vector<WorkloadItem> items_of_line(const JsonObject& line, std::uint64_t number) {
-  if (line.has("spans")) return {made_item(line)};
-  if (line.has("multi_turns")) return turns_of(line, number);
-  WorkloadItem item = named_item(line, number);
+void fill(WorkloadItem& item, const JsonObject& line) {
   if (const char* messages = messages_field(line))
     fill_messages(item, line, messages);
   else if (const char* text = text_field(line))
@@ -371,6 +370,22 @@ std::vector<WorkloadItem> items_of_line(const JsonObject& line, std::uint64_t nu
     ask(item, line.text_or("context", ""), line);
   else
     refuse_line(line);
+}
+
+}  // namespace
+
+bool has_prompt_and_answer(const JsonObject& line) {
+  if (line.has("spans") || line.has("multi_turns") || is_batched(line)) return true;
+  const bool asks = messages_field(line) != nullptr || text_field(line) != nullptr ||
+                    question_field(line) != nullptr || line.has("arguments");
+  return asks && answer_field(line) != nullptr;
+}
+
+std::vector<WorkloadItem> items_of_line(const JsonObject& line, std::uint64_t number) {
+  if (line.has("spans")) return {made_item(line)};
+  if (line.has("multi_turns")) return turns_of(line, number);
+  WorkloadItem item = named_item(line, number);
+  fill(item, is_batched(line) ? line.object("body") : line);
   return {std::move(item)};
 }
 

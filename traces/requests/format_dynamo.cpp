@@ -22,9 +22,7 @@ class DynamoReader : public LineReader {
     const boost::json::value value = parse_strict_json(line, out.where(), kMostDynamoValues);
     const JsonObject outer(value, out.where());
     const JsonObject record = outer.has("event") ? outer.object("event") : outer;
-    if (record.has("worker_id") && record.has("event"))
-      input_error("is an event of a cache, which says what was stored and not what was asked for",
-                  out.where(), "Record requests: DYN_REQUEST_TRACE=1 of Dynamo, kvsim.vllm of vLLM.");
+    if (record.has("worker_id") && record.has("event")) refuse_cache_event(out.where());
     if (const std::string schema = record.text("schema"); schema != kDynamoSchema)
       input_error("is of schema " + in_quotes(schema) + ", not " + kDynamoSchema, out.where());
     const std::string type = record.text("event_type");

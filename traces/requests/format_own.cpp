@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t kMaxLogValues = std::size_t{1} << 23;
 constexpr double kMostSeconds = 1e12;
 
-/// Prompts and outputs are numbers of tokens, lists of token ids, or texts; of the latter two, blocks are
-/// known.
+/// Prompts and outputs are numbers of tokens, lists of token ids or of messages, or texts; of all but the
+/// first, blocks are known.
 class OwnJsonReader : public LineReader {
  public:
   explicit OwnJsonReader(const ReadOptions& options)
@@ -66,14 +66,17 @@ class OwnJsonReader : public LineReader {
     tokens.clear();
     const auto [owner, name] = place_of(object, own_name(options_, field));
     const boost::json::value& value = owner.at(name);
-    if (const boost::json::array* ids = value.if_array()) {
+    const boost::json::array* ids = value.if_array();
+    const bool messages = ids != nullptr && !ids->empty() && ids->front().is_object();
+    if (ids != nullptr && !messages) {
       for (const boost::json::value& id : *ids)
         tokens.push_back(json_integer(id, owner.path(name), 0, UINT32_MAX));
-    } else if (value.is_string()) {
+    } else if (messages || value.is_string()) {
       if (!options_.encode)
         usage_error("is a text, whose tokens only a tokenizer knows", owner.path(name),
                     "Add --tokenizer MODEL, or give its number of tokens.");
-      for (const std::int32_t id : options_.encode(std::string(value.get_string())))
+      std::string text = messages ? boost::json::serialize(value) : std::string(value.get_string());
+      for (const std::int32_t id : options_.encode(std::move(text), messages, owner.path(name)))
         tokens.push_back(static_cast<std::uint64_t>(id));
     } else {
       count = owner.integer(name, 0, kMostTokens);
@@ -103,7 +106,7 @@ LineFormat own_json_format() {
   format.said = {
       "jsonl",
       "Your own JSON Lines, alike, with names like usage.prompt_tokens for what lies in objects; prompt and "
-      "output may be texts or lists of token ids",
+      "output may be texts or lists of token ids, prompt messages",
       true};
   format.defaults = {.block_tokens = 16, .tail = Tail::missing, .from_first = true};
   format.reader = [](const ReadOptions& options) { return std::make_unique<OwnJsonReader>(options); };

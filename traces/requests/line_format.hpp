@@ -45,9 +45,13 @@ LineFormat kvcache_simulator_format();
 LineFormat dynamo_format();
 LineFormat lmcache_format();
 LineFormat llmservingsim_format();
+LineFormat openai_format();
 /// Azure's, BurstGPT's, Vidur's and one's own.
 std::vector<LineFormat> csv_formats();
 LineFormat own_json_format();
+
+/// Refuses what an engine says of its cache's blocks.
+[[noreturn]] void refuse_cache_event(const std::string& where);
 
 /// What a log of one's own calls a field: that field's name where none was said.
 std::string_view own_name(const ReadOptions& options, std::string_view field);

@@ -25,7 +25,8 @@ const std::vector<LineFormat>& formats() {
   // The first that recognises a line reads it: a Bailian line has all fields of a Mooncake line.
   static const std::vector<LineFormat> kFormats = [] {
     std::vector<LineFormat> all{bailian_format(), mooncake_format(), kvcache_simulator_format(),
-                                dynamo_format(),  lmcache_format(),  llmservingsim_format()};
+                                dynamo_format(),  lmcache_format(),  llmservingsim_format(),
+                                openai_format()};
     for (LineFormat& format : csv_formats()) all.push_back(std::move(format));
     all.push_back(own_json_format());
     return all;
@@ -64,6 +65,8 @@ const LineFormat& format_of(std::string_view line, const std::string& where) {
   const std::vector<std::string> names = names_of(line);
   for (const LineFormat& format : formats())
     if (recognises(format, names)) return format;
+  for (const std::string_view event : {"\"BlockStored\"", "\"BlockRemoved\"", "\"AllBlocksCleared\""})
+    if (line.find(event) != std::string_view::npos) refuse_cache_event(where);
   input_error("looks like no known format of requests", where,
               "Known: " + joined(format_names()) +
                   "; name it: --from FORMAT. For a log of your own also what it calls its fields: "
@@ -175,6 +178,12 @@ RequestTrace read_lines(const std::string& path, const ReadOptions& options, con
 }
 
 }  // namespace
+
+void refuse_cache_event(const std::string& where) {
+  input_error("is an event of a cache, which says what was stored and not what was asked for", where,
+              "Record requests: beside vLLM kvsim.vllm.record(llm, None, log=\"requests.jsonl\"), in Dynamo "
+              "DYN_REQUEST_TRACE=1.");
+}
 
 const std::vector<RequestFormat>& request_formats() {
   static const std::vector<RequestFormat> kSaid = [] {

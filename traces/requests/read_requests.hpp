@@ -22,8 +22,10 @@ struct ReadOptions {
   std::optional<Generated> generated{};
   /// Of formats csv and jsonl: time, prompt, output or session, and what the file calls it.
   FieldNames fields{};
-  /// Of format jsonl: the tokens of a text; empty: texts are refused.
-  std::function<std::vector<std::int32_t>(std::string_view)> encode{};
+  /// Of formats jsonl and openai: the tokens of a text, or of messages as JSON, which `where` says; empty:
+  /// both are refused.
+  std::function<std::vector<std::int32_t>(std::string text, bool messages, const std::string& where)>
+      encode{};
   std::uint64_t limit = 0;       ///< only so many requests, the first ones; 0: all
   bool sort = false;             ///< puts requests that are not in the order of their times into it
   Progress* progress = nullptr;  ///< counts bytes of the file
