@@ -42,6 +42,19 @@ std::vector<sim::Budget> asked_budgets(const std::vector<std::string>& lists, co
   return out;
 }
 
+std::vector<sim::Budget> asked_budgets(const std::vector<std::string>& lists,
+                                       const std::vector<AskedPolicy>& policies, const NoteListener& note) {
+  if (!lists.empty()) return asked_budgets(lists, note);
+  for (const AskedPolicy& policy : policies) refuse_no_budget(policy.composition);
+  return sim::parse_budgets("100%");
+}
+
+void refuse_no_budget(const policy::Composition& policy) {
+  if (!policy.eviction.spec->own_budget())
+    usage_error("is missing", "--budget",
+                policy.name + " needs to be told how much it may keep: --budget 10%");
+}
+
 std::vector<trace::Cut> asked_cuts(std::string_view list, const NoteListener& note) {
   std::vector<trace::Cut> out;
   std::set<std::string> known;

@@ -23,6 +23,11 @@ std::vector<AskedPolicy> asked_policies(const std::vector<std::string>& texts,
                                         const policy::Registry& registry, const NoteListener& note);
 /// Of comma lists.
 std::vector<sim::Budget> asked_budgets(const std::vector<std::string>& lists, const NoteListener& note);
+/// The same for these policies: those that keep what they like, such as `full`, need none and get 100%.
+std::vector<sim::Budget> asked_budgets(const std::vector<std::string>& lists,
+                                       const std::vector<AskedPolicy>& policies, const NoteListener& note);
+/// Throws Error(usage) if the policy must be told how much it may keep.
+void refuse_no_budget(const policy::Composition& policy);
 /// Of a comma list.
 std::vector<trace::Cut> asked_cuts(std::string_view list, const NoteListener& note);
 

@@ -8,7 +8,7 @@ ways=none,epic:1,epic:8,epic:32,cacheblend:5%,cacheblend:16%,cacheblend:40%,lmca
 [ -e prompts.jsonl ] || kvsim workload documents --context 600 --count 24 --style sentences --tokenizer "$model" -o prompts.jsonl
 for number in $(seq 0 23); do
   [ -e "answers-$number.csv" ] || kvsim evaluate --model "$model" --workload prompts.jsonl --item "documents-600-s1-$number" --cut question \
-    --policy full --budget 100% --prefill "$ways" --quiet -o "answers-$number.csv"
+    --policy full --prefill "$ways" --quiet -o "answers-$number.csv"
 done
 python3 - <<'END'
 import csv, random

@@ -41,14 +41,14 @@ choice() {  # evict, code or select: 3 minutes
 
 bits() {  # what a bit buys, nothing evicted: 10 seconds
   runs
-  kvsim replay real0.h5 real1.h5 --cut prompt --budget 100% -o codes.csv --policy 'full+scalar(bits=8,group=32)' \
+  kvsim replay real0.h5 real1.h5 --cut prompt -o codes.csv --policy 'full+scalar(bits=8,group=32)' \
     --policy 'full+scalar(bits=4,group=32)' --policy 'full+scalar(bits=3,group=32)' --policy 'full+scalar(bits=2,group=32)' \
     --policy 'full+kivi(bits=2,residual=32)' --policy full+zipcache --policy full+minicache
 }
 
 selections() {  # what is read, a tenth of the cache: half a minute
   runs
-  kvsim replay real0.h5 real1.h5 --cut question --budget 100% -o real.csv --policy full --policy 'full+top_tokens(read=10%)' \
+  kvsim replay real0.h5 real1.h5 --cut question -o real.csv --policy full --policy 'full+top_tokens(read=10%)' \
     --policy 'full+quest(read=10%,dense=0)' --policy 'full+quest(read=10%,page=4,dense=0)' \
     --policy 'full+double_sparsity(read=10%,dense=0)' --policy 'full+sparq(read=10%)' --policy 'full+pqcache(read=10%)' \
     --policy 'full+shadowkv(read=10%,outliers=4)' --policy 'full+rocketkv(read=10%)' --policy 'full+triforce(read=10%)' \

@@ -9,8 +9,8 @@ kvsim study analysis/examples/what_is_read.json -o what_is_read --quiet
 kvsim trace generate --prompt-tokens 8K --decode 64 --layers 1 --kv-heads 1 --head-dim 32 --drift 0 --elem bf16 -o near.h5
 kvsim trace generate --prompt-tokens 8K --decode 64 --layers 1 --kv-heads 1 --head-dim 32 --drift 0 --stretch 4 --elem bf16 -o apart.h5
 kvsim study analysis/examples/queries_apart.json -o queries_apart --quiet
-kvsim replay needles.h5 --cut prompt,question --budget 100% --policy 'full+retrieval(read=4%,sinks=4,recent=32,queries=500)' -o asked.csv --quiet
-kvsim replay keys0.h5 keys1.h5 --cut question --budget 100% \
+kvsim replay needles.h5 --cut prompt,question --policy 'full+retrieval(read=4%,sinks=4,recent=32,queries=500)' -o asked.csv --quiet
+kvsim replay keys0.h5 keys1.h5 --cut question \
   --policy 'full+tidal(read=16%,dense=0,correction=0)' \
   --policy 'full+tidal(read=16%,dense=0,correction=2)' \
   --policy 'full+tidal(read=16%,dense=0,correction=3)' \
@@ -25,7 +25,7 @@ kvsim calibrate double_sparsity keys0.h5 -o channels-keys0.h5 --quiet
 kvsim calibrate 'a2ats(centres=128,rounds=10)' text.h5 -o codes-text.h5 --quiet
 kvsim calibrate 'a2ats(centres=128,rounds=10)' keys1.h5 -o codes-keys1.h5 --quiet
 kvsim calibrate 'a2ats(centres=128,rounds=10)' keys0.h5 -o codes-keys0.h5 --quiet
-kvsim replay keys0.h5 --cut question --budget 100% \
+kvsim replay keys0.h5 --cut question \
   --policy 'full+double_sparsity(read=10%,dense=0)' \
   --policy 'full+double_sparsity(read=10%,dense=0,file=channels-text.h5)' \
   --policy 'full+double_sparsity(read=10%,dense=0,file=channels-keys1.h5)' \

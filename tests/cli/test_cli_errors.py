@@ -23,7 +23,7 @@ class Usage(CommandTest):
         self.assertIn("Did you mean --policy", self.replay_fails("--polcy", "h2o", "--budget", "8"))
         self.assertIn("Did you mean --budget", self.replay_fails("--policy", "h2o", "--bugdet=8"))
         self.assertIn("Did you mean --version", self.fails(2, "--versoin"))
-        self.assertIn("--budget is required", self.replay_fails("--policy", "h2o"))
+        self.assertIn("h2o needs to be told how much it may keep: --budget 10%", self.replay_fails("--policy", "full", "--policy", "h2o"))
         self.assertIn("TRACE is required", self.fails(2, "replay", "--policy", "h2o", "--budget", "8"))
         self.assertIn("--policy", self.replay_fails("--budget", "8", "--policy"))
         for wrong in "0", "-1", "two", "1.5", "99999999999":

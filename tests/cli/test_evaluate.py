@@ -44,6 +44,10 @@ class Evaluate(CommandTest):
                 self.assertEqual((row["right"], row["right_full"], row["contains"]), ("1", "1", "1"))
                 self.assertEqual(row["divergence_margin"], "")
 
+    def test_the_full_cache_needs_no_budget(self):
+        asked = "--policy", "full", "--policy", "full+q8_0"
+        self.assertEqual(self.rows(*asked), self.rows(*asked, "--budget", "100%"))
+
     def test_a_representation_that_loses_nothing_changes_nothing_and_codes_do(self):
         exact = ["mikv(hi=16,share=1)", "think(ratio=0)", "zipcache(hi=16,lo=16)", "gear(bits=16)", "scalar(bits=16)"]
         coded = ["mikv", "think", "zipcache", "gear(group=32,buffer=32)", "scalar"]

@@ -252,7 +252,7 @@ void run_evaluate(EvaluateOptions& options) {
     evaluation.profile_dense = chosen(options.profile, "--profile", {"dense"}) == 0;
   const std::vector<analysis::AskedPolicy> policies =
       analysis::asked_policies(options.policies, front_end().policies(), note);
-  const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
+  const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, policies, note);
   analysis::tell_many_cells(policies.size() * budgets.size(), note);
   evaluation.cells = analysis::cells_of(policies, budgets);
   if (!options.decisions.empty() && options.decisions == options.output)
@@ -357,7 +357,8 @@ void add_evaluate_command(Command app) {
                      "What its answer must begin with, with its leading space");
   command.add_required("--policy", options->policies, "POLICY",
                        "As of kvsim replay; oracles need a recorded run");
-  command.add_required("--budget", options->budgets, "LIST", "As of kvsim replay: 128, 25%, 64MiB");
+  command.add_option("--budget", options->budgets, "LIST",
+                     "As of kvsim replay: 128, 25%, 64MiB; full needs none");
   command.add_option(
       "--trace", options->trace, "TRACE",
       "A recorded run of this model instead: its prompt and answer, turns of a chat, questions of\n"

@@ -40,7 +40,7 @@ struct ReplayOptions : OutputOptions {
 sim::Request make_request(const ReplayOptions& options, analysis::ReplayInputs& inputs) {
   const std::vector<analysis::AskedPolicy> policies =
       analysis::asked_policies(options.policies, front_end().policies(), note);
-  const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, note);
+  const std::vector<sim::Budget> budgets = analysis::asked_budgets(options.budgets, policies, note);
   analysis::tell_many_cells(policies.size() * budgets.size(), note);
   for (const analysis::AskedPolicy& asked : policies) inputs.policies.push_back(asked.composition.params);
   for (const sim::Budget& budget : budgets) inputs.budgets.push_back(budget.text);
@@ -247,9 +247,9 @@ void add_replay_command(Command app) {
   command.add_required("--policy", options->policies, "POLICY",
                        "eviction(param=value,...)+allocation(...), a preset, a pattern (h2o*), `all`\n"
                        "or `oracles` (kvsim policy list); a comma list, or repeated for several");
-  command.add_required("--budget", options->budgets, "LIST",
-                       "Comma list of tokens per lane (128), shares of the prompt (25%),\nbytes of the whole "
-                       "cache (64MiB)");
+  command.add_option("--budget", options->budgets, "LIST",
+                     "Comma list of tokens per lane (128), shares of the prompt (25%),\nbytes of the whole "
+                     "cache (64MiB); full needs none");
   command.add_option("--cut", options->cut, "CUT", std::string(kCutHelp) + "; a comma list for several");
   command.add_option(
       "--importance", options->importance, "NAME=VALUE,..",

@@ -128,9 +128,7 @@ analysis::CostStudy cost_study(const CostOptions& options, cost::Model model) {
 
 void check_cost_study(const analysis::CostStudy& study, bool budgets_needed) {
   for (const policy::Composition& policy : study.policies)
-    if (budgets_needed && study.budgets.empty() && !policy.eviction.spec->own_budget())
-      usage_error("is missing", "--budget",
-                  policy.name + " needs to be told how much it may keep: --budget 10%");
+    if (budgets_needed && study.budgets.empty()) analysis::refuse_no_budget(policy);
   const std::uint64_t prompt = *std::max_element(study.prompts.begin(), study.prompts.end());
   const std::uint64_t generate = *std::max_element(study.generates.begin(), study.generates.end());
   for (const sim::Budget& budget : study.budgets)
