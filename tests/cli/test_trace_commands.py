@@ -5,13 +5,19 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import zipfile
+from dataclasses import fields
 
 import h5py
 import numpy as np
 
 import kvsim_command
-from kvsim_command import CommandTest, without_digests
+from kvsim_command import SOURCE, CommandTest, without_digests
+
+sys.path.insert(0, str(SOURCE / "tools/python"))
+from kvsim.writing.trace_file import TraceWriter  # noqa: E402 - after the path to it
+from kvsim.writing.trace_header import Capture, Header, Model, Pass, Segment  # noqa: E402
 
 
 class Info(CommandTest):
@@ -164,6 +170,81 @@ class Export(CommandTest):
             file["layers/0002/v"][1, 100, 3] += 1
         self.assertIn("does not match its digest", self.fails(3, "trace", "export", "bad.h5", "-o", "bad.npz", "--quiet"))
         self.assertFalse(list(self.folder.glob("bad.npz*")) + list(self.folder.glob("t.pt*")))
+
+
+class Join(CommandTest):
+    """A captured run, its heads divided among tensor-parallel ranks as kvsim.vllm writes them."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        (cls.folder / "prompt.txt").write_text("The cache of keys and values grows with every token. " * 4)
+        for name, tokens, *options in (["run.h5", 8, "--elem", "bf16"], ["other.h5", 9], ["rows.h5", 8, "--attention", "window:4"]):
+            made = cls.kvsim("capture", "--model", SOURCE / "traces/sample/model", "--prompt", "prompt.txt", "--max-new-tokens", tokens,
+                             "--quiet", "-o", name, *options)
+            assert made.returncode == 0, made.stderr
+
+    def divided(self, name, ranks, said=True):
+        """A trace of each rank. More of them than KV heads share these."""
+        paths = []
+        with h5py.File(self.folder / name) as file:
+            def known(kind, place):
+                found = {each.name: file[place].attrs.get(each.name) for each in fields(kind)}
+                return {key: value.decode() if isinstance(value, bytes) else value.item()
+                        for key, value in found.items() if value is not None}
+
+            tokens, model, offset = file["tokens"], known(Model, "model"), file["text/offset"][:]
+            text = file["text/bytes"][:].tobytes()
+            heads, kv_heads = model["n_q_heads"], model["n_kv_heads"]
+            copies = max(1, ranks // kv_heads)
+            for rank in range(ranks):
+                part = Model(**model | {"n_q_heads": heads // ranks, "n_kv_heads": max(1, kv_heads // ranks)},
+                             layer_window=file["model/layer_window"][:], inv_freq=file["model/inv_freq"][:],
+                             config_json=file["model/config_json"][:].tobytes())
+                capture = Capture(**known(Capture, "capture"))
+                capture.rank = f"{rank} of {ranks}" + (f", each KV head on {copies}" if copies > 1 else "") if said else ""
+                segments = [Segment(*map(int, each)) for each in zip(*(file[f"segments/{key}"] for key in ("count", "parent", "phase")))]
+                passes = [Pass(*map(int, each)) for each in zip(*(file[f"passes/{key}"] for key in ("segment", "begin", "q_len")))]
+                header = Header(capture, tokens["id"][:], segments, passes, token_flags=tokens["flags"][:],
+                                flags_known=tokens.attrs["flags_known"], token_text=[text[a:b] for a, b in zip(offset, offset[1:])])
+                paths.append(f"{rank}-of-{ranks}.h5")
+                with TraceWriter(self.folder / paths[-1], part, "bf16", overwrite=True) as writer:
+                    for layer in range(part.n_layers):
+                        for tensor, count, first in (("q", part.n_q_heads, rank * part.n_q_heads),
+                                                     *((kind, part.n_kv_heads, rank // copies * part.n_kv_heads) for kind in "kv")):
+                            rows = file[f"layers/{layer:04d}/{tensor}"][first:first + count]
+                            writer.append(tensor, layer, (rows.view("<u4") >> 16).astype("<u2"))
+                    writer.finish(header)
+        return paths
+
+    def test_gives_the_run_again(self):
+        replay = "--policy", "snapkv,h2o,random", "--budget", "25%", "--per", "head", "--format", "csv", "--quiet"
+        rows = lambda name: self.ok("replay", name, *replay).replace(name, "")
+        whole = json.loads(self.ok("trace", "info", "run.h5", "--format", "json"))
+        for ranks in 2, 4, 8:  # of 4 KV heads
+            parts = self.divided("run.h5", ranks)
+            self.assertIn(f"1 of {ranks}", self.ok("trace", "info", parts[1]))
+            self.assertIn("4 KV heads", self.ok("trace", "join", *parts[::-1], "-o", "joined.h5", "--overwrite"))
+            self.ok("trace", "check", "joined.h5", "--quiet")
+            page = json.loads(self.ok("trace", "info", "joined.h5", "--format", "json"))
+            self.assertEqual((page["content_sha256"], page["capture"]["rank"]), (whole["content_sha256"], None))
+            with h5py.File(self.folder / "run.h5") as a, h5py.File(self.folder / "joined.h5") as b:
+                for layer, tensor in ((layer, tensor) for layer in a["layers"] for tensor in "qkv"):
+                    np.testing.assert_array_equal(a[f"layers/{layer}/{tensor}"], b[f"layers/{layer}/{tensor}"])
+            self.assertEqual(rows("joined.h5"), rows("run.h5"))
+        unsaid = self.divided("run.h5", 2, said=False)
+        self.ok("trace", "join", *unsaid, "-o", "joined.h5", "--overwrite")
+        self.assertEqual(json.loads(self.ok("trace", "info", "joined.h5", "--format", "json"))["content_sha256"], whole["content_sha256"])
+
+    def test_refuses_what_is_not_one_run(self):
+        parts = self.divided("run.h5", 4)
+        for given, what in ((parts[:3], "is one of 4 ranks, and 3 traces are given"), ([*parts[:3], parts[0]], "is rank 0, as "),
+                            (["run.h5", "other.h5"], "other.h5: is of another run than run.h5: tokens: "),
+                            (["rows.h5", "rows.h5"], "attention rows"),
+                            ([parts[0], "run.h5"], "run.h5: is of a run of other ranks than 0-of-4.h5")):
+            self.assertIn(what, self.fails(3, "trace", "join", *given, "-o", "no.h5"))
+        self.assertIn("nothing to be joined with", self.fails(2, "trace", "join", "run.h5", "-o", "no.h5"))
+        self.assertFalse(list(self.folder.glob("no.h5*")))
 
 
 class Manifest(CommandTest):

@@ -41,6 +41,7 @@ void add_cost_break_even(Command cost);
 void add_cost_lists(Command cost);
 
 void add_trace_export(Command trace);
+void add_trace_join(Command trace);
 void add_trace_manifest(Command trace);
 void add_trace_mark(Command trace);
 void add_trace_show(Command trace);

@@ -225,7 +225,8 @@ void add_generate(Command trace) {
 
 void add_trace_command(Command app) {
   Command trace = app.add_subcommand(
-      "trace", "Look into traces, check, export, publish and mark them, generate synthetic ones", R"(Examples:
+      "trace", "Look into traces, check, export, join, publish and mark them, generate synthetic ones",
+      R"(Examples:
   kvsim trace info run.h5
   kvsim trace show run.h5
   kvsim trace check run.h5 other.h5
@@ -236,6 +237,7 @@ void add_trace_command(Command app) {
   add_trace_show(trace);
   add_check(trace);
   add_trace_export(trace);
+  add_trace_join(trace);
   add_trace_manifest(trace);
   add_trace_mark(trace);
   add_generate(trace);

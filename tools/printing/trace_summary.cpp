@@ -304,6 +304,7 @@ boost::json::object capture_json(const trace::Capture& capture) {
           {"verified", printable(capture.verified)},
           {"workload", or_null(capture.workload)},
           {"workload_item", or_null(capture.workload_item)},
+          {"rank", or_null(capture.rank)},
           {"threads", capture.threads},
           {"prefill_chunk", capture.prefill_chunk},
           {"seed", capture.seed}};
@@ -384,6 +385,7 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
   lines.line("arithmetic",
              join({printable(capture.compute_dtype), printable(capture.attention_kernel)}, ", "));
   lines.line("workload", join({printable(capture.workload), printable(capture.workload_item)}, ", "));
+  lines.line("rank", printable(capture.rank));
   lines.line("created", printable(header.created_utc));
   lines.line("verified", printable(capture.verified));
   lines.line("content sha256", printable(source.content_sha256()));

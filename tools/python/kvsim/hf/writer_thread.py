@@ -32,11 +32,12 @@ class WriterThread:
         self._thread = threading.Thread(target=self._run, name="kvsim-capture-writer", daemon=True)
         self._thread.start()
 
-    def append(self, tensor, layer, rows):
-        """Appends `rows`, [heads, n, dim] on any device."""
+    def append(self, tensor, layer, rows, kept=False):
+        """Appends `rows`, [heads, n, dim] on any device. `kept`: nobody changes them, and the step's others are appended, too; else
+        rows of a token are copied, since a view would keep the whole cache of this step alive."""
         gathered = self._gathered.setdefault((tensor, layer), [])
         if rows.shape[1] == 1:
-            gathered.append(rows.detach().clone())  # a view would keep the whole cache of this step alive
+            gathered.append(rows if kept else rows.detach().clone())
         if rows.shape[1] == 1 and len(gathered) < GATHERED:
             return
         self._flush_rows(tensor, layer)

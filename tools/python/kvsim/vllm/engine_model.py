@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import torch
 import vllm
+from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
 from vllm.model_executor.layers.attention.attention import Attention
 from vllm.tokenizers.registry import cached_tokenizer_from_config
 
@@ -31,17 +32,19 @@ class EngineModel:
         if dtype not in ELEMS:
             raise TraceError(f"computes in {dtype}; float32, float16 and bfloat16 are recorded", self.name)
         self.elem = ELEMS[dtype]
+        self.rank, self.ranks = get_tensor_model_parallel_rank(), self._config.parallel_config.tensor_parallel_size
         self.about = self._describe()
         self._text = self._tokenizer()
 
     def _refuse(self, others):
         config, parallel = self._config, self._config.parallel_config
-        remedy = "kvsim.vllm records models of text on one device."
+        remedy = "kvsim.vllm records models of text."
         for holds, what, remedy in (
                 (not self.layers, "no layer of it has keys and values in a cache", remedy),
                 (others, f"layer {next(iter(others), '')} is {type(next(iter(others.values()), None)).__name__}: latent attention and "
                          "states are not recorded", "kvsim.hf and kvsim.llama_cpp record latent attention."),
-                (parallel.world_size > 1, f"runs on {parallel.world_size} workers, each of which has a part of it", remedy),
+                (parallel.world_size > parallel.tensor_parallel_size or getattr(parallel, "decode_context_parallel_size", 1) > 1,
+                 "divides layers or tokens among workers", "Start vLLM with tensor_parallel_size alone."),
                 (config.speculative_config, "drafts tokens, some of which are rejected", "Start vLLM without speculative_config."),
                 (config.model_config.uses_mrope, "has positions on several axes", remedy),
                 (config.compilation_config.cudagraph_mode.has_full_cudagraphs() and not config.model_config.enforce_eager
@@ -120,7 +123,14 @@ class EngineModel:
             software=f"vllm {version}, torch {torch.__version__}, h5py {h5py.__version__}, numpy {np.__version__}, "
                      f"Python {platform.python_version()}",
             attention_kernel=f"vllm {self.layers[0].attn_backend.get_name()}", cuda_version=torch.version.cuda or "" if cuda else "",
-            prefill_chunk=self._config.scheduler_config.max_num_batched_tokens)
+            rank=self._said_rank(), prefill_chunk=self._config.scheduler_config.max_num_batched_tokens)
+
+    def _said_rank(self):
+        """What a trace with a part of the heads says of itself."""
+        if self.ranks == 1:
+            return ""
+        copies = self.ranks // min(self.ranks, self._config.model_config.get_total_num_kv_heads())
+        return f"{self.rank} of {self.ranks}" + (f", each KV head on {copies}" if copies > 1 else "")
 
     def cache_tokens(self):
         """Tokens that the prefix cache holds: one block is vLLM's null block. None for several groups of layers."""

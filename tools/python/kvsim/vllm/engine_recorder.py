@@ -68,12 +68,17 @@ class EngineRecorder:
     def __init__(self, runner, settings):
         self._runner, self._settings = runner, settings
         self._model = EngineModel(runner)
+        if settings.path and self._model.ranks > 1 and "{rank}" not in settings.path:
+            raise TraceError(f"names one file for all {self._model.ranks} ranks", settings.path,
+                             "Write {rank} where the number of the rank belongs; kvsim trace join makes one trace of theirs.")
         self._readers = {}     # layer -> CacheReader
         self._open, self._done, self._left_out = {}, [], 0
         self._logged = {}      # request -> its line of the log, in order of arrival; lines wait for those before them
-        self._log = open(settings.log, "w" if settings.overwrite else "x", encoding="utf-8", buffering=1) if settings.log else None
+        self._log = open(settings.log, "w" if settings.overwrite else "x", encoding="utf-8", buffering=1) \
+            if settings.log and self._model.rank == 0 else None  # all ranks see the same requests
         self._error, self._seconds, self._began = None, 0.0, time.monotonic()
         self._scheduled = self._parts = None  # of the pass that runs; its parts are known from the first layer on
+        self._one_copy = False
 
     # Attaching and detaching.
 
@@ -160,6 +165,7 @@ class EngineRecorder:
             self._left_out += 1
             return
         path = settings.path.replace("{request}", re.sub(r"[^A-Za-z0-9_-]", "_", _outside(request)))
+        path = path.replace("{rank}", str(self._model.rank))
         try:
             self._open[request] = RequestRecording(_outside(request), path, len(new.prompt_token_ids), _sampling(new.sampling_params),
                                                    self._model, settings.overwrite)
@@ -209,11 +215,16 @@ class EngineRecorder:
                 first = recording.computed(ids[begin + skipped:end]) if begin + skipped < end else None
                 parts.append(_Part(recording, row, known, max(known, position), first, begin + skipped, end))
             begin = end
+        # Of a step that records a token of most requests one copy of its rows is cheaper than one for each.
+        self._one_copy = bool(parts) and all(part.end - part.begin == 1 for part in parts) and 2 * len(parts) >= total
         return parts
 
     def _attended(self, index, layer, query, key, value, cache, metadata):
         if self._parts is None:
             self._parts = self._plan(len(query))
+        tensors = {"q": query, "k": key, "v": value}
+        if self._one_copy:
+            tensors = {tensor: rows[:self._parts[-1].end].detach().clone() for tensor, rows in tensors.items()}
         for part in self._parts:
             recording = part.request
             if recording.problem:
@@ -221,8 +232,8 @@ class EngineRecorder:
             if part.found_end > part.known:
                 self._take_found(part, index, layer, cache, metadata)
             if part.first is not None and not recording.problem:
-                for tensor, rows in (("q", query), ("k", key), ("v", value)):
-                    recording.append(tensor, index, rows[part.begin:part.end].transpose(0, 1))
+                for tensor, rows in tensors.items():
+                    recording.append(tensor, index, rows[part.begin:part.end].transpose(0, 1), self._one_copy)
 
     def _take_found(self, part, index, layer, cache, metadata):
         """Takes keys and values that the prefix cache had from it."""

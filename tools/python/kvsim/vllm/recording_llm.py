@@ -10,8 +10,8 @@ from ..writing.trace_error import TraceError
 class Recording:
     """What record() did; filled when the `with` ends.
 
-    requests       a dict for each: its id, its file (None: not written, and `problem` says why), prompt and generated tokens, those
-                   taken from the prefix cache, and those that were computed again
+    requests       a dict for each: its id, its file (None: not written, and `problem` says why; of several ranks a list), prompt and
+                   generated tokens, those taken from the prefix cache, and those that were computed again
     left_out       requests that share and at_once left out
     seconds        that recording held the engine up
     cache_tokens   that the engine's prefix cache holds; None where layers differ in what they hold"""
@@ -28,7 +28,7 @@ def record(llm, path, *, log=None, share=1.0, at_once=None, overwrite=False):
         with record(llm, "out-{request}.h5") as recording:
             llm.generate(prompts)
 
-    path        of the traces; {request} stands for a request's id. None: no traces
+    path        of the traces; {request} stands for a request's id, {rank} for the tensor-parallel rank. None: no traces
     log         a file for one line of JSON per request: time, prompt, output, and the tokens that vLLM's prefix cache hit
     share       of the requests that is recorded, chosen by a hash of their ids
     at_once     the most requests to record at a time; others are left out while there are as many. None: all
@@ -40,9 +40,13 @@ def record(llm, path, *, log=None, share=1.0, at_once=None, overwrite=False):
     try:
         yield recording
     finally:
-        result, = workers(stop_in, ())
-        for name, value in result.items():
+        first, *others = workers(stop_in, ())
+        for name, value in first.items():
             setattr(recording, name, value)
+        for request, *parts in zip(recording.requests, *(other["requests"] for other in others)):
+            if parts:
+                request["file"] = [part["file"] for part in (request, *parts)]
+                request["problem"] = next((part["problem"] for part in (request, *parts) if part["problem"]), None)
     lost = [f"{request['request']}: {request['problem']}" for request in recording.requests if request["problem"]]
     if lost:
         raise TraceError("not recorded: " + "\n  ".join(lost), "vLLM")

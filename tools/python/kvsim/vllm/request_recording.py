@@ -44,9 +44,9 @@ class RequestRecording:
         """Says when the pass over the tokens from `first` on ran."""
         self._tree.called(first, start_ns, dur_ns)
 
-    def append(self, tensor, layer, rows):
-        """`rows`: [heads, n, dim], on any device."""
-        self._thread.append(tensor, layer, rows)
+    def append(self, tensor, layer, rows, kept=False):
+        """`rows`: [heads, n, dim], on any device. `kept`: as of WriterThread."""
+        self._thread.append(tensor, layer, rows, kept)
 
     def discard(self):
         self._thread.abandon()

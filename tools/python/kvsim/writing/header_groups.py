@@ -49,7 +49,7 @@ def _write_capture(place, capture):
                  "math_mode", "attention_kernel", "sampling", "q_policy", "row_policy", "verified"):
         put_text(place, name, getattr(capture, name))
     put_text(place, "layers_kept", "all")
-    for name in ("workload", "workload_item", "driver", "cuda_version"):
+    for name in ("workload", "workload_item", "driver", "cuda_version", "rank"):
         if getattr(capture, name):
             put_text(place, name, getattr(capture, name))
     put_number(place, "threads", "<u4", capture.threads)

@@ -83,6 +83,7 @@ class Capture:
     workload_item: str = ""
     driver: str = ""
     cuda_version: str = ""
+    rank: str = ""
     threads: int = 0
     prefill_chunk: int = 0
     seed: int = 0
