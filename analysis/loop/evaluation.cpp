@@ -1,15 +1,19 @@
 #include "analysis/loop/evaluation.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "analysis/loop/context_turns.hpp"
 #include "analysis/loop/document_runs.hpp"
 #include "analysis/loop/draft_rows.hpp"
+#include "analysis/loop/piece_origins.hpp"
 #include "analysis/loop/recorded_items.hpp"
+#include "analysis/loop/seam_rows.hpp"
 #include "analysis/results/utf8.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
+#include "sim/loop/chunk_context.hpp"
 #include "sim/loop/loop_decisions.hpp"
 #include "sim/replay/budget.hpp"
 #include "sim/replay/table_files.hpp"
@@ -54,7 +58,8 @@ std::vector<capture::WorkloadItem> Evaluation::recorded(const trace::Sequence& s
 }
 
 RowMaker row_maker(AnswerScope scope) {
-  constexpr RowMaker kMakers[] = {answer_rows, token_rows, layer_rows, draft_rows, drafted_token_rows};
+  constexpr RowMaker kMakers[] = {answer_rows, token_rows, layer_rows,
+                                  nullptr,     draft_rows, drafted_token_rows};
   return kMakers[static_cast<std::size_t>(scope)];
 }
 
@@ -113,8 +118,8 @@ std::string cut_short_note(std::span<const capture::WorkloadItem> items, const m
 }
 
 std::vector<ColumnInfo> columns_of(const EvaluationOptions& options) {
-  constexpr const std::vector<ColumnInfo>& (*kColumns[])() = {answer_columns, token_columns, layer_columns,
-                                                              draft_columns, drafted_token_columns};
+  constexpr const std::vector<ColumnInfo>& (*kColumns[])() = {
+      answer_columns, token_columns, layer_columns, seam_columns, draft_columns, drafted_token_columns};
   std::vector<ColumnInfo> columns = kColumns[static_cast<std::size_t>(options.scope)]();
   if (!options.assemblies.empty() && options.scope == AnswerScope::answer)
     columns.insert(columns.end(), assembly_columns().begin(), assembly_columns().end());
@@ -280,21 +285,49 @@ class ContextRun {
   /// In every way. The prompt's references and documents are run once for all of them.
   void add_assembled_rows(const trace::MemoryTrace& whole,
                           std::vector<std::vector<std::vector<Value>>>& by_item, Progress& progress) {
-    std::vector<sim::Piece> found = pieces();
-    std::vector<DocumentRuns::Run> alone;
-    for (sim::Piece& piece : found) piece.alone = alone.emplace_back(run_alone(piece, progress)).get();
-    model_.documents.keep(kKeptPrompts * whole.header().n_tokens());
-    const trace::MemoryTrace placed = sim::place_documents(whole, found, options_.threads);
     std::vector<std::vector<sim::ReferenceRun>> references(options_.cuts.size());
+    std::optional<Placed> placed;
+    const sim::Assembly* latest = nullptr;
     for (const sim::Assembly& assembly : options_.assemblies) {
+      if (latest == nullptr || !same_origins(*latest, assembly))
+        placed.emplace(place(whole, assembly, progress));
+      latest = &assembly;
       const sim::AssembledPrompt prompt =
-          sim::assemble_prompt(placed, load(items_.front()).ids, found, model_.config, model_.weights,
-                               assembly, positions_, options_.threads, progress);
+          sim::assemble_prompt(placed->trace, load(items_.front()).ids, placed->pieces, model_.config,
+                               model_.weights, assembly, positions_, options_.threads, progress);
+      if (options_.scope == AnswerScope::seam) {
+        for (std::vector<Value>& row :
+             seam_rows(items_.front(), whole.header().model.name, assembly.name,
+                       sim::seam_errors(prompt.trace, whole, placed->pieces, options_.threads)))
+          by_item.front().push_back(std::move(row));
+        continue;
+      }
       for (std::size_t cut = 0; cut < options_.cuts.size(); ++cut) {
         request_.assembled = {&whole, assembly.name, prompt.computed, &references[cut]};
         add_rows(options_.cuts[cut], prompt.trace, whole, by_item, progress);
       }
     }
+  }
+
+  struct Placed {
+    std::vector<DocumentRuns::Run> runs;
+    std::vector<sim::Piece> pieces;
+    trace::MemoryTrace trace;
+  };
+  /// The pieces that a way takes, where they stand in the first item's prompt.
+  Placed place(const trace::MemoryTrace& whole, const sim::Assembly& assembly, Progress& progress) const {
+    std::vector<DocumentRuns::Run> runs;
+    std::vector<sim::Piece> pieces;
+    for (PieceOrigin& origin : origins(assembly)) {
+      runs.push_back(run_of(std::move(origin.ids), progress));
+      pieces.push_back(std::move(origin.piece));
+      pieces.back().alone = runs.back().get();
+    }
+    model_.documents.keep(kKeptPrompts * whole.header().n_tokens());
+    if (assembly.choice == sim::Assembly::Choice::across)
+      sim::choose_across(pieces, assembly.alpha, options_.threads);
+    trace::MemoryTrace trace = sim::place_documents(whole, pieces, options_.threads);
+    return {std::move(runs), std::move(pieces), std::move(trace)};
   }
 
   /// `prompt`: what cells rank and attend; `whole`: the run of the whole prompt.
@@ -313,32 +346,20 @@ class ContextRun {
     }
   }
 
-  /// The documents of the first item's prompt, and before them what it begins with; none where they are not
-  /// asked for. The last token belongs to none.
-  std::vector<sim::Piece> pieces() const {
-    if (options_.assemblies.empty()) return {};
+  std::vector<PieceOrigin> origins(const sim::Assembly& assembly) const {
     const WorkloadItem& item = items_.front();
     if (item.documents.empty())
       usage_error("marks no documents to put a prompt together of", item.id,
                   "Make prompts of the kind documents, or write the field: traces/workloads/README.md.");
     const capture::Prompt& prompt = load(item);
     const std::vector<std::int32_t> frame = prompt.tokenizer->encode("");
-    const std::uint64_t lead = !frame.empty() && frame[0] == prompt.ids[0] ? 1 : 0;
-    std::vector<sim::Piece> out;
-    for (const auto& [begin, end] : capture::document_tokens(item, prompt.ids, *prompt.tokenizer)) {
-      const std::uint64_t last = std::min<std::uint64_t>(end, prompt.ids.size() - 1);
-      if (out.empty() && begin > 0) out.push_back({0, begin, nullptr, 0});
-      if (begin < last) out.push_back({begin, last, nullptr, begin == 0 ? 0 : lead});
-    }
-    return out;
+    return piece_origins(prompt.ids, capture::document_tokens(item, prompt.ids, *prompt.tokenizer),
+                         !frame.empty() && frame[0] == prompt.ids[0] ? 1 : 0, assembly, item.id);
   }
 
-  /// A piece as it is run alone, behind what the tokenizer puts before every text.
-  DocumentRuns::Run run_alone(const sim::Piece& piece, Progress& progress) const {
-    std::vector<std::int32_t> ids = load(items_.front()).ids;
-    model_.prompt.ids.assign(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(piece.lead));
-    model_.prompt.ids.insert(model_.prompt.ids.end(), ids.begin() + static_cast<std::ptrdiff_t>(piece.begin),
-                             ids.begin() + static_cast<std::ptrdiff_t>(piece.end));
+  /// Kept, or made.
+  DocumentRuns::Run run_of(std::vector<std::int32_t> ids, Progress& progress) const {
+    model_.prompt.ids = std::move(ids);
     model_.prompt.part_flags.clear();
     std::vector<float> frequencies = model::rope_frequencies(model_.config.rope, positions_);
     if (model_.config.other_rope) {

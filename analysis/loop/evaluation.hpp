@@ -22,7 +22,14 @@
 namespace kvsim::analysis {
 
 /// What a row is of.
-enum class AnswerScope { answer, token, layer, draft, drafted_token };
+enum class AnswerScope {
+  answer,
+  token,
+  layer,
+  seam,  ///< of an assembled prompt, whatever the cells: how far it is from the one that is read whole
+  draft,
+  drafted_token
+};
 
 struct EvaluationOptions {
   std::vector<sim::Cell> cells;
@@ -56,7 +63,7 @@ struct EvaluationOptions {
 std::vector<sim::LoopMode> parse_loop_modes(const std::string& mode, const std::string& where);
 
 /// What makes the rows of one item at one cut: answer_rows(), token_rows(), layer_rows(), draft_rows() or
-/// drafted_token_rows().
+/// drafted_token_rows(); null for seams, which nobody answers at.
 using RowMaker = std::vector<std::vector<Value>> (*)(const AnswerItem&, const sim::LoopRequest&,
                                                      const sim::LoopOutcome&);
 RowMaker row_maker(AnswerScope scope);

@@ -5,13 +5,12 @@
 #include <numeric>
 #include <optional>
 
-#include "sim/attention/group_tensors.hpp"
+#include "sim/attention/attention_rows.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/rotary.hpp"
 #include "sim/base/workers.hpp"
-#include "sim/loop/slot_rows.hpp"
 #include "traces/model/cpu/kernels.hpp"
 #include "traces/model/cpu/step_batch.hpp"
 
@@ -94,10 +93,12 @@ class PromptAssembly {
   bool begins(std::uint64_t position) const {
     if (in_document_[position] == 0 || assembly_.choice == Assembly::Choice::all || by_deviation())
       return true;
-    return assembly_.choice == Assembly::Choice::first &&
-           std::ranges::any_of(pieces_, [&](const Piece& piece) {
-             return position >= piece.begin && position < std::min(piece.end, piece.begin + assembly_.tokens);
-           });
+    return std::ranges::any_of(pieces_, [&](const Piece& piece) {
+      if (assembly_.choice == Assembly::Choice::across)
+        return std::ranges::binary_search(piece.again, position);
+      return assembly_.choice == Assembly::Choice::first && position >= piece.begin &&
+             position < std::min(piece.end, piece.begin + assembly_.tokens);
+    });
   }
 
   std::span<float> row(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t position) {
@@ -115,7 +116,18 @@ class PromptAssembly {
     } else {
       for (std::size_t i = 0; i < present_.size(); ++i) keep(layer, tensors, i);
     }
-    workers_.run(going_.size(), [&](std::size_t i) { attend_row(layer, tensors, going_[i], attended); });
+    std::vector<std::optional<KeyPanels>> keys(model_.n_kv_heads);
+    workers_.run(keys.size(), [&](std::size_t lane) {
+      const std::span<const float> rows =
+          out_.trace.rows(Tensor::key, layer, static_cast<std::uint32_t>(lane));
+      keys[lane].emplace(MatrixView{rows.data(), in_document_.size(), model_.head_dim, model_.head_dim});
+    });
+    const std::vector<Block> all = blocks();
+    workers_.run(all.size() * keys.size(), [&](std::size_t task) {
+      const std::size_t lane = task % keys.size();
+      attend_block(layer, tensors, static_cast<std::uint32_t>(lane), *keys[lane], all[task / keys.size()],
+                   attended);
+    });
     out_.layer_rows += going_.size();
     std::vector<std::uint64_t> left;
     for (const std::size_t i : going_) left.push_back(present_[i]);
@@ -165,23 +177,47 @@ class PromptAssembly {
     }
   }
 
-  void attend_row(std::uint32_t layer, const StepTensors& tensors, std::size_t i, std::span<float> attended) {
-    thread_local SlotRows rows;
-    thread_local std::vector<SlotRow> slots;
-    const std::size_t group = config_.n_heads / config_.n_kv_heads, dim = model_.v_head_dim;
-    const std::uint64_t position = present_[i];
-    const std::uint64_t first = position + 1 - held_tokens(model_, layer, position + 1);
-    for (std::uint32_t lane = 0; lane < config_.n_kv_heads; ++lane) {
-      const float* keys = out_.trace.rows(Tensor::key, layer, lane).data();
-      const float* values = out_.trace.rows(Tensor::value, layer, lane).data();
-      slots.clear();
-      for (std::uint64_t key = first; key <= position; ++key)
-        slots.push_back({keys + key * model_.head_dim, values + key * dim});
-      const std::size_t head = lane * group;
-      std::span<const float> sinks = model_.sinks;
-      if (!sinks.empty()) sinks = sinks.subspan(std::size_t{layer} * config_.n_heads + head, group);
-      rows.attend({model_.attn_scale, -1, model_.logit_softcap}, tensors.queries(i, head, group), slots, dim,
-                  attended.data() + (i * config_.n_heads + head) * dim, sinks);
+  /// The last key that the r-th of the rows that go on sees. With the mask `bottom_right` it is as if these
+  /// rows were the last of the prompt.
+  std::uint64_t last_seen(std::size_t r) const {
+    return assembly_.bottom_right ? in_document_.size() - going_.size() + r : present_[going_[r]];
+  }
+
+  /// Rows that go on and each see one key more than the one before.
+  struct Block {
+    std::size_t first, n;
+  };
+  std::vector<Block> blocks() const {
+    constexpr std::size_t kRows = 64;
+    std::vector<Block> out;
+    for (std::size_t r = 0; r < going_.size(); ++r)
+      if (r > 0 && out.back().n < kRows && last_seen(r) == last_seen(r - 1) + 1)
+        ++out.back().n;
+      else
+        out.push_back({r, 1});
+    return out;
+  }
+
+  void attend_block(std::uint32_t layer, const StepTensors& tensors, std::uint32_t lane,
+                    const KeyPanels& keys, Block block, std::span<float> attended) {
+    thread_local std::vector<float> queries, weights, sums;
+    const std::uint32_t group = model_.n_q_heads / model_.n_kv_heads;
+    const std::size_t dim = model_.head_dim, value_dim = model_.v_head_dim;
+    const std::uint64_t last = last_seen(block.first), seen = last + block.n;
+    const MatrixView values{out_.trace.rows(Tensor::value, layer, lane).data(), seen, value_dim, value_dim};
+    queries.resize(block.n * dim);
+    weights.resize(block.n * seen);
+    sums.resize(block.n * value_dim);
+    for (std::uint32_t head = lane * group; head < (lane + 1) * group; ++head) {
+      for (std::size_t row = 0; row < block.n; ++row)
+        std::ranges::copy(tensors.queries(going_[block.first + row], head, 1).row(0),
+                          queries.data() + row * dim);
+      attention_rows(attention_shape(model_, layer, head), {queries.data(), block.n, dim, dim}, last, keys,
+                     weights.data(), seen);
+      multiply({weights.data(), block.n, seen, seen}, values, sums.data());
+      for (std::size_t row = 0; row < block.n; ++row)
+        std::copy_n(sums.data() + row * value_dim, value_dim,
+                    attended.data() + (going_[block.first + row] * model_.n_q_heads + head) * value_dim);
     }
   }
 
@@ -212,26 +248,34 @@ std::optional<Number> number_behind(const std::string& text, const std::string& 
 Assembly parse_assembly(const std::string& text, const std::string& where) {
   Assembly out;
   out.name = text;
+  const std::string mask = ":bottom_right";
+  out.bottom_right = text.ends_with(mask);
   const auto share = [&](const char* name) {
-    const auto percent = number_behind<double>(text, name, "%");
+    const auto percent = number_behind<double>(text, name, out.bottom_right ? "%" + mask : "%");
     if (!percent || !(*percent >= 0 && *percent <= 100)) return false;
     out.percent = *percent;
     return true;
   };
-  if (text == "none") return out;
-  if (text == "all") {
+  if (share("cacheblend")) {
+    out.choice = Assembly::Choice::values;
+  } else if (share("lmcache")) {
+    out.choice = Assembly::Choice::keys;
+  } else if (text == "all") {
     out.choice = Assembly::Choice::all;
   } else if (const auto tokens = number_behind<std::uint32_t>(text, "epic", "")) {
     out.choice = Assembly::Choice::first;
     out.tokens = *tokens;
-  } else if (share("cacheblend")) {
-    out.choice = Assembly::Choice::values;
-  } else if (share("lmcache")) {
-    out.choice = Assembly::Choice::keys;
-  } else {
+  } else if (const auto alpha = number_behind<double>(text, "cachecraft", ""); alpha && *alpha >= 0) {
+    out.choice = Assembly::Choice::across;
+    out.alpha = *alpha;
+  } else if (const auto document = number_behind<std::uint32_t>(text, "pie", ""); document && *document > 0) {
+    out.choice = Assembly::Choice::edit;
+    out.tokens = *document;
+  } else if (text != "none") {
     usage_error("unknown choice " + in_quotes(text), where,
                 "It is dense, chunked:N, none, all, epic:N with N tokens of each document, cacheblend:P% or "
-                "lmcache:P%.");
+                "lmcache:P%, with :bottom_right behind them the mask of their code, cachecraft:A, or pie:N "
+                "with the number of a document.");
   }
   return out;
 }

@@ -1,8 +1,12 @@
 #pragma once
-/// A prompt put together from documents that were each run alone: their keys and values, rotated to where the
-/// documents stand, in place of the prompt's own. What no document covers is computed in the prompt; so is a
-/// share of the documents' tokens, by the running model, layer by layer on what the others have left. A query
-/// attends the keys up to its own position, whatever is computed beside it.
+/// A prompt put together from documents that were run alone or in another prompt: their keys and values,
+/// rotated to where the documents stand, in place of the prompt's own. What no document covers is computed in
+/// the prompt; so is a share of the documents' tokens, by the running model, layer by layer on what the
+/// others have left.
+///
+/// A query attends the keys up to its own position, whatever is computed beside it. The code of CacheBlend
+/// and LMCache leaves that to a kernel which takes the m rows that are computed for the last m of the
+/// prompt's n: row r sees keys up to n - m + r, some of which come after it (Assembly::bottom_right).
 #include <cstdint>
 #include <span>
 #include <string>
@@ -22,23 +26,29 @@ struct Assembly {
     values,  ///< of all, after layers 0 and 1, those whose values in layer 1 deviate most (Yao et al. 2024,
              ///< "CacheBlend", as its code decides); the others keep layer 1 as computed in the prompt
     keys,    ///< the same by keys; the others keep layer 1 as stored (LMCache)
+    across,  ///< Piece::again, from layer 0 on (Agarwal et al. 2025, "Cache-Craft"; chunk_context.hpp)
+    edit,    ///< none of a prompt in which one document is new ("PIE")
     all,
   };
   Choice choice = Choice::none;
-  std::uint64_t tokens = 0;  ///< Choice::first: of each document
+  std::uint64_t tokens = 0;  ///< Choice::first: of each document; Choice::edit: the new document, from 1
   double percent = 0;        ///< Choice::values, Choice::keys: of the documents' tokens, rounded down
-  std::string name{};        ///< as asked
+  double alpha = 0;          ///< Choice::across: factor on the share
+  bool bottom_right =
+      false;           ///< Choice::values, Choice::keys: their code's mask, in place of that by position
+  std::string name{};  ///< as asked
 };
 
-/// none, epic:N, cacheblend:P%, lmcache:P% or all. Throws Error(usage) at `where` for anything else.
+/// none, epic:N, cacheblend:P%, lmcache:P% (:bottom_right behind either), cachecraft:A, pie:N or all. Throws
+/// Error(usage) at `where` for anything else.
 Assembly parse_assembly(const std::string& text, const std::string& where);
 
-/// Tokens [begin, end) of a prompt, and the run of them alone, in which they begin at row `lead`: what the
-/// tokenizer puts before every text comes first.
+/// Tokens [begin, end) of a prompt, and the run that they are taken from, in which they begin at row `lead`.
 struct Piece {
   std::uint64_t begin = 0, end = 0;
   const trace::Source* alone = nullptr;
   std::uint64_t lead = 0;
+  std::vector<std::uint64_t> again{};  ///< Choice::across: positions in the prompt, ascending
 };
 
 struct AssembledPrompt {

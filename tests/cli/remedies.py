@@ -378,6 +378,8 @@ EVALUATE = [
     ("$E --workload items.jsonl --profile dens", r"Did you mean (\w+)", "dens => {1}"),
     ("$E --workload items.jsonl --per tokn", r"Did you mean (\w+)", "tokn => {1}"),
     ("$E --workload items.jsonl --mode teacher --answered 1", "Say (--mode both) or greedy", "--mode teacher => {1}"),
+    ("$E --workload items.jsonl --per seam", "Add (--prefill none)", "items.jsonl => documents.jsonl {1}"),
+    ("$E --workload documents.jsonl --item documents-200-s1-0 --prefill none --per seam --decisions seam.h5", "Leave (--per seam) out", "{1} =>"),
     ("$E --workload items.jsonl --per token --answered 1", "leave (--per) out", "{1} token =>"),
     ("$E --workload items.jsonl --decisions dd1.h5", "Choose them: (--item) ID, --cut", "+ {1} $ITEM --cut prompt"),
     ("$E --workload items.jsonl --losses --per token", "Leave (--per) out", "{1} token =>"),

@@ -384,7 +384,29 @@ class Evaluate(CommandTest):
                 self.assertEqual((row["right_full"], row["ppl_full"]), (whole[row["mode"]]["right_full"], whole[row["mode"]]["ppl_full"]))
         self.assertGreater(max(lost), 1e-6)
         self.assertRegex(self.ok(*self.evaluate("--workload", "documents.jsonl", *ask)), r"(?m)^(full|keydiff) +cacheblend:20% ")
+        seams = self.rows(*ask[:2], *ask[4:-1], "none,epic:8,all", "--per", "seam", "--elem", "f32", workload="documents.jsonl")
+        self.assertEqual(list(seams[0]), columns_of("evaluate --per seam"))
+        for row in seams:
+            errors = [float(row[key]) for key in ("key_l2", "value_l2", "attention_moved", "output_l2")]
+            if row["prefill"] == "all":
+                self.assertLess(max(errors), 1e-4)
+            elif row["layer"] == "0":  # where keys and values depend on their token alone
+                self.assertLess(max(errors[:2]), 1e-4)
+        far = {way: max(float(row["value_l2"]) for row in seams if (row["prefill"], row["layer"], row["distance"]) == (way, "1", "4"))
+               for way in ("none", "epic:8", "all")}
+        self.assertGreater(far["none"], 1e-3)
+        self.assertLess(far["epic:8"], 1e-4)  # its first eight tokens are those of the whole prompt in layer 1
+        others = self.rows(*ask[:2], *ask[4:-1], "none,cacheblend:20%,cacheblend:20%:bottom_right,cachecraft:1,pie:2", workload="documents.jsonl")
+        computed = {row["prefill"]: float(row["computed"]) for row in others}
+        self.assertEqual(computed["cacheblend:20%"], computed["cacheblend:20%:bottom_right"])
+        self.assertLess(computed["none"], computed["pie:2"])
+        self.assertLess(computed["none"], computed["cachecraft:1"])
+        kl = {row["prefill"]: row["kl_first"] for row in others if row["mode"] == "teacher"}
+        self.assertEqual(len(set(kl.values())), 5)
         for more, said in ((["--prefill", "none", "--policy", "h2o.stream"], "this cache processes it itself"),
+                           (["--prefill", "pie:9", "--policy", "full"], "asks for another"),
+                           (["--per", "seam", "--policy", "full"], "--prefill none"),
+                           (["--per", "seam", "--prefill", "none", "--policy", "full", "--decisions", "d.h5"], "nobody answers"),
                            (["--prefill", "none", "--mode", "draft", "--policy", "full"], "drafts begin with the full cache's"),
                            (["--prefill", "none", "--policy", "full", "--losses"], "--losses"),
                            (["--prefill", "cacheblend:101%", "--policy", "full"], "cacheblend:P%")):

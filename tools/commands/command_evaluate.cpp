@@ -195,6 +195,15 @@ void check_decisions(const EvaluateOptions& options, std::size_t items, std::siz
                 "Choose them: --item ID, --cut CUT");
 }
 
+/// Where documents begin, a prompt is put together, and nobody answers.
+void check_seams(const EvaluateOptions& options, const analysis::EvaluationOptions& evaluation) {
+  if (evaluation.scope != analysis::AnswerScope::seam) return;
+  if (evaluation.assemblies.empty())
+    usage_error("is of prompts that are put together of documents", "--per seam",
+                "Add --prefill none, or another way to put them together.");
+  if (!options.decisions.empty()) usage_error("nobody answers", "--decisions", "Leave --per seam out.");
+}
+
 /// Cells that draft have rows of their own, and no answers to be judged: those are the full cache's.
 void choose_drafts(const EvaluateOptions& options, analysis::EvaluationOptions& evaluation) {
   if (options.mode != "draft") {
@@ -203,8 +212,8 @@ void choose_drafts(const EvaluateOptions& options, analysis::EvaluationOptions& 
       usage_error("is of drafts that are sampled", "--temperature", "Add --mode draft.");
     return;
   }
-  if (evaluation.scope == analysis::AnswerScope::layer)
-    usage_error("a draft is verified token by token", "--per layer", "Say --per token.");
+  if (evaluation.scope == analysis::AnswerScope::layer || evaluation.scope == analysis::AnswerScope::seam)
+    usage_error("a draft is verified token by token", "--per " + options.per, "Say --per token.");
   evaluation.scope = evaluation.scope == analysis::AnswerScope::answer ? analysis::AnswerScope::draft
                                                                        : analysis::AnswerScope::drafted_token;
   if (evaluation.protocol == sim::TurnProtocol::own)
@@ -237,7 +246,7 @@ void run_evaluate(EvaluateOptions& options) {
   const analysis::Format format = chosen_format(options);
   analysis::EvaluationOptions evaluation = options.evaluation;
   evaluation.scope =
-      static_cast<analysis::AnswerScope>(chosen(options.per, "--per", {"answer", "token", "layer"}));
+      static_cast<analysis::AnswerScope>(chosen(options.per, "--per", {"answer", "token", "layer", "seam"}));
   evaluation.modes = options.mode == "draft" ? std::vector{sim::LoopMode::draft}
                                              : analysis::parse_loop_modes(options.mode, "--mode");
   evaluation.cuts = analysis::asked_cuts(options.cut, note);
@@ -247,6 +256,7 @@ void run_evaluate(EvaluateOptions& options) {
   evaluation.positions = static_cast<sim::LoopPositions>(
       chosen(options.positions, "--positions", {"text", "cache-step", "cache-once"}));
   choose_prefill(options.prefill, evaluation);
+  check_seams(options, evaluation);
   choose_drafts(options, evaluation);
   if (!options.profile.empty())
     evaluation.profile_dense = chosen(options.profile, "--profile", {"dense"}) == 0;
@@ -302,6 +312,7 @@ void run_evaluate(EvaluateOptions& options) {
       done += some;
     }
   }
+  if (evaluation.scope == analysis::AnswerScope::seam) return output.commit(document);
   tell_skipped(document.records);
   if (options.answered > 0) tell_too_few(document.records, options.answered);
   if (evaluation.scope == analysis::AnswerScope::draft && format == analysis::Format::table) {
@@ -386,11 +397,14 @@ void add_evaluate_command(Command app) {
       "each other), golden (each follows the earlier ones and their expected answers) or own (...\n"
       "and what the cell answered itself)");
   command.add_option(
-      "--prefill", options->prefill, "dense|chunked:N|LIST",
+      "--prefill", options->prefill, "WAY",
       "dense (the prompt is processed once, with full attention), chunked:N (through the cache,\n"
       "which is cut after every N tokens), or ways to put it together of documents, each run alone,\n"
       "by what is computed again in the prompt: none, epic:N (the first N tokens of each),\n"
-      "cacheblend:P%, lmcache:P% (those whose values, keys in layer 1 deviate most), all");
+      "cacheblend:P%, lmcache:P% (those whose values, keys in layer 1 deviate most;\n"
+      ":bottom_right behind them: with the mask of their code), cachecraft:A (documents come from the\n"
+      "prompt with them in reverse order; A times what Cache-Craft asks for), all; or as if document\n"
+      "N were new in it: pie:N");
   command.add_option("--profile", options->profile, "",
                      "dense: an allocation that measures the prompt does so in a pass of its own where the\n"
                      "cache is cut while the prompt arrives");
@@ -418,8 +432,10 @@ void add_evaluate_command(Command app) {
                      "over which kept is a share; 0: answer all");
   command.add_option("--seed", evaluation.seed, "N", "Of random policies");
   command.add_option(
-      "--per", options->per, "answer|token|layer",
-      "A row per: answer, token of each answer (log p, KL, rank), or layer (drift of the state)");
+      "--per", options->per, "answer|token|layer|seam",
+      "A row per: answer, token of each answer (log p, KL, rank), layer (drift of the state), or, with\n"
+      "a prompt that is put together, layer and distance from where a document begins (errors of keys,\n"
+      "values, attention and outputs, whatever the policy)");
   add_output_options(command, *options);
   command.add_option("--decisions", options->decisions, "FILE",
                      "Store which positions each lane held, and when, as HDF5 (one prompt at one cut)");

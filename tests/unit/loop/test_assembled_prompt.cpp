@@ -6,6 +6,8 @@
 #include "sim/base/error.hpp"
 #include "sim/base/workers.hpp"
 #include "sim/loop/assembled_prompt.hpp"
+#include "sim/loop/chunk_context.hpp"
+#include "sim/loop/seam_errors.hpp"
 #include "tests/unit/loop/loop_place.hpp"
 #include "traces/model/cpu/step_batch.hpp"
 
@@ -25,17 +27,23 @@ struct Documents {
             const std::vector<std::pair<std::size_t, std::size_t>>& places, bool four_layers = false)
       : place(variant, tokens) {
     if (four_layers) repeat_layers();
-    for (const auto& [begin, end] : places) {
-      capture::Prompt document;
-      document.ids.assign(place.prompt.ids.begin() + static_cast<std::ptrdiff_t>(begin),
-                          place.prompt.ids.begin() + static_cast<std::ptrdiff_t>(end));
-      Progress progress;
-      alone.push_back(std::make_unique<trace::MemoryTrace>(capture::run_prompt(
-          document, place.golden.config, place.golden.weights,
-          {.model_dir = "golden", .positions = place.prompt.ids.size() + Place::kNew, .threads = 1},
-          progress)));
-      pieces.push_back({begin, end, alone.back().get(), 0});
-    }
+    for (const auto& [begin, end] : places) pieces.push_back({begin, end, run(ids(begin, end)), 0});
+  }
+
+  std::vector<std::int32_t> ids(std::size_t begin, std::size_t end) const {
+    return {place.prompt.ids.begin() + static_cast<std::ptrdiff_t>(begin),
+            place.prompt.ids.begin() + static_cast<std::ptrdiff_t>(end)};
+  }
+
+  const trace::MemoryTrace* run(std::vector<std::int32_t> text) {
+    capture::Prompt prompt;
+    prompt.ids = std::move(text);
+    Progress progress;
+    alone.push_back(std::make_unique<trace::MemoryTrace>(capture::run_prompt(
+        prompt, place.golden.config, place.golden.weights,
+        {.model_dir = "golden", .positions = place.prompt.ids.size() + Place::kNew, .threads = 1},
+        progress)));
+    return alone.back().get();
   }
 
   /// The golden checkpoints have two layers; the same come again.
@@ -120,9 +128,9 @@ std::vector<std::string> variants() {
 }
 
 /// The same in the plainest way: what layers hold is known before, and the tokens that are computed come one
-/// by one, each through all layers, with attention in double.
-trace::MemoryTrace one_by_one(Documents& documents, const AssembledPrompt& by_deviation_or_not,
-                              const Assembly& assembly) {
+/// by one, each through all layers, with attention in double. Where a token sees later ones, they all come
+/// once more for each layer, so that one layer more is right each time.
+trace::MemoryTrace one_by_one(Documents& documents, const AssembledPrompt& made, const Assembly& assembly) {
   const std::size_t n = documents.place.prompt.ids.size();
   const model::ModelConfig& config = documents.place.golden.config;
   Progress progress;
@@ -133,7 +141,7 @@ trace::MemoryTrace one_by_one(Documents& documents, const AssembledPrompt& by_de
     for (std::uint32_t head = 0; head < config.n_kv_heads; ++head)
       for (const Tensor tensor : {Tensor::key, Tensor::value})
         documents.place.trace.read(tensor, layer, head, 0, n, held.rows(tensor, layer, head));
-  std::vector<std::uint64_t> computed = by_deviation_or_not.chosen;
+  std::vector<std::uint64_t> computed = made.chosen;
   for (std::uint64_t position = 0; position < n; ++position)
     if (std::ranges::none_of(documents.pieces, [&](const Piece& piece) {
           return position >= piece.begin && position < piece.end;
@@ -143,9 +151,14 @@ trace::MemoryTrace one_by_one(Documents& documents, const AssembledPrompt& by_de
   Workers workers(1);
   StepBatch batch(config, documents.place.golden.weights, Elem::f32, n + Place::kNew, workers);
   const std::size_t group = config.n_heads / config.n_kv_heads, dim = config.head_dim;
-  for (const std::uint64_t position : computed) {
+  const std::size_t passes = assembly.bottom_right ? config.n_layers : 1;
+  for (std::size_t i = 0; i < passes * computed.size(); ++i) {
+    const std::size_t number = i % computed.size();
+    const std::uint64_t position = computed[number];
     const StepBatch::Row row{documents.place.prompt.ids[position], position};
     batch.forward({&row, 1}, [&](std::uint32_t layer, const StepTensors& tensors, std::span<float> attended) {
+      const bool shifted = assembly.bottom_right && layer > 0;  // all tokens are there in layer 0
+      const std::size_t seen = 1 + (shifted ? n - computed.size() + number : position);
       for (std::uint32_t head = 0; head < config.n_heads; ++head) {
         const std::uint32_t lane = head / static_cast<std::uint32_t>(group);
         const std::span<float> key = held.rows(Tensor::key, layer, lane);
@@ -154,15 +167,15 @@ trace::MemoryTrace one_by_one(Documents& documents, const AssembledPrompt& by_de
         std::ranges::copy(tensors.values(0, lane, 1).row(0), value.subspan(position * dim, dim).begin());
         const std::span<const float> query = tensors.queries(0, head, 1).row(0);
         std::ranges::copy(query, held.rows(Tensor::query, layer, head).subspan(position * dim, dim).begin());
-        std::vector<double> weights(position + 1), sums(dim);
+        std::vector<double> weights(seen), sums(dim);
         double total = 0;
-        for (std::size_t j = 0; j <= position; ++j) {
+        for (std::size_t j = 0; j < seen; ++j) {
           double product = 0;
           for (std::size_t c = 0; c < dim; ++c)
             product += static_cast<double>(query[c]) * static_cast<double>(key[j * dim + c]);
           total += weights[j] = std::exp(product / std::sqrt(static_cast<double>(dim)));
         }
-        for (std::size_t j = 0; j <= position; ++j)
+        for (std::size_t j = 0; j < seen; ++j)
           for (std::size_t c = 0; c < dim; ++c)
             sums[c] += weights[j] / total * static_cast<double>(value[j * dim + c]);
         for (std::size_t c = 0; c < dim; ++c) attended[head * dim + c] = static_cast<float>(sums[c]);
@@ -200,7 +213,8 @@ TEST_CASE("the worked example: two documents of two tokens, a question of one") 
 TEST_CASE("a prompt that is computed whole equals its run, for every model") {
   for (const std::string& variant : variants()) {
     Documents documents(variant, 24, {{0, 7}, {7, 13}, {15, 20}});
-    for (const char* how : {"all", "cacheblend:100%", "lmcache:100%", "epic:7"}) {
+    for (const char* how : {"all", "cacheblend:100%", "lmcache:100%", "epic:7",
+                            "cacheblend:100%:bottom_right", "lmcache:100%:bottom_right"}) {
       CAPTURE(variant, how);
       CHECK(farthest(documents.assembled(how).trace, documents.place.trace, 24) < kRounding);
     }
@@ -229,7 +243,8 @@ TEST_CASE("keys and values of layer 0 depend on their token and its place alone;
 
 TEST_CASE("what is computed in a batch that narrows equals what is computed token by token") {
   Documents documents("llama_untied_f32", 24, {{0, 7}, {7, 13}, {15, 20}}, true);
-  for (const char* how : {"none", "epic:2", "cacheblend:30%", "lmcache:30%"}) {
+  for (const char* how : {"none", "epic:2", "cacheblend:30%", "lmcache:30%", "cacheblend:30%:bottom_right",
+                          "lmcache:30%:bottom_right"}) {
     CAPTURE(how);
     const AssembledPrompt made = documents.assembled(how);
     const trace::MemoryTrace slow = one_by_one(documents, made, parse_assembly(how, "test"));
@@ -242,6 +257,208 @@ TEST_CASE("what is computed in a batch that narrows equals what is computed toke
   const AssembledPrompt some = documents.assembled("epic:2"), none = documents.assembled("none");
   CHECK(distance(some.trace, none.trace, Tensor::value, 1, 20, 4) < kRounding);
   CHECK(distance(some.trace, none.trace, Tensor::value, 2, 20, 4) > 10 * kRounding);
+}
+
+TEST_CASE("the mask of CacheBlend's code shows a token that is computed again later ones") {
+  // Of five tokens 2 or 3 goes on with the question, 4: with the mask it is the last but one, and sees key 3.
+  Documents documents("llama_untied_f32", 5, {{0, 2}, {2, 4}}, true);
+  const AssembledPrompt exact = documents.assembled("cacheblend:25%"),
+                        masked = documents.assembled("cacheblend:25%:bottom_right");
+  REQUIRE(masked.chosen == exact.chosen);
+  REQUIRE(exact.chosen.size() == 1);
+  const double moved = distance(masked.trace, exact.trace, Tensor::value, 2, exact.chosen[0], 1);
+  if (exact.chosen[0] == 3)
+    CHECK(moved == 0);
+  else
+    CHECK(moved > 10 * kRounding);
+  CHECK(masked.layer_rows == exact.layer_rows);
+  Documents longer("llama_untied_f32", 24, {{0, 7}, {7, 13}, {15, 20}}, true);
+  const std::uint64_t first = longer.assembled("cacheblend:30%").chosen.front();
+  CHECK(distance(longer.assembled("cacheblend:30%:bottom_right").trace,
+                 longer.assembled("cacheblend:30%").trace, Tensor::value, 2, first, 1) > 10 * kRounding);
+}
+
+TEST_CASE("an insertion or a deletion leaves what stands before it, and layer 0 behind it, for every model") {
+  for (const std::string& variant : variants()) {
+    CAPTURE(variant);
+    Documents inserted(variant, 24, {});
+    std::vector<std::int32_t> old = inserted.ids(0, 7), rest = inserted.ids(13, 24);
+    old.insert(old.end(), rest.begin(), rest.end());
+    const trace::MemoryTrace* run = inserted.run(old);
+    inserted.pieces = {{0, 7, run, 0}, {13, 23, run, 7}};
+    Documents deleted(variant, 24, {});
+    old = deleted.ids(0, 7);
+    for (const auto& part : {deleted.ids(15, 20), deleted.ids(7, 24)})  // five tokens more
+      old.insert(old.end(), part.begin(), part.end());
+    run = deleted.run(old);
+    deleted.pieces = {{0, 7, run, 0}, {7, 23, run, 12}};
+    for (const auto& [documents, behind] : {std::pair{&inserted, 13U}, {&deleted, 7U}}) {
+      const AssembledPrompt made = documents->assembled("none");
+      const trace::MemoryTrace& joint = documents->place.trace;
+      for (const Tensor tensor : {Tensor::key, Tensor::value}) {
+        CHECK(distance(made.trace, joint, tensor, 0, 0, 24) < kRounding);
+        CHECK(distance(made.trace, joint, tensor, 1, 0, 7) < kRounding);
+        CHECK(distance(made.trace, joint, tensor, 1, behind, 1) > 10 * kRounding);
+      }
+    }
+    CHECK(inserted.assembled("none").layer_rows == 7 * inserted.place.golden.config.n_layers);
+    CHECK(deleted.assembled("none").layer_rows == deleted.place.golden.config.n_layers);
+    CHECK(distance(inserted.assembled("none").trace, inserted.place.trace, Tensor::value, 1, 7, 6) <
+          kRounding);
+  }
+}
+
+TEST_CASE("a document's tokens are computed again as far as its context has changed, by hand") {
+  // Two tokens behind two: of what they attend, .8 falls on the earlier chunk and 1.2 on their own, so that
+  // the impact is 1 / (1 + exp(-.2 / .3)) = .661.
+  const ChunkAttention attention{{.2, .8}, {.6, .4}};
+  const std::vector<std::uint64_t> sizes{2, 2};
+  using Tokens = std::vector<std::size_t>;
+  CHECK(recomputed_tokens(attention, sizes, {}, 1) == Tokens{0, 1});    // 1.32
+  CHECK(recomputed_tokens(attention, sizes, {}, .7) == Tokens{1});      // .93
+  CHECK(recomputed_tokens(attention, sizes, {}, .76) == Tokens{0, 1});  // 1.004
+  CHECK(recomputed_tokens(attention, sizes, {}, 0).empty());
+  CHECK(recomputed_tokens(attention, sizes, Tokens{0}, 1).empty());                    // the same prefix
+  CHECK(recomputed_tokens({{1}, {1}}, std::vector<std::uint64_t>{2}, {}, 1).empty());  // there was none
+  // Behind two chunks of one token each: the same order, the other, one of them.
+  const ChunkAttention three{{.3, .1, .6}, {.1, .1, .8}};
+  const std::vector<std::uint64_t> ones{1, 1, 2};
+  CHECK(recomputed_tokens(three, ones, Tokens{0, 1}, 1).empty());
+  CHECK(recomputed_tokens(three, ones, Tokens{1, 0}, .7) == recomputed_tokens(three, ones, {}, .7));
+  // Impact 1 / (1 + exp(-.3 / .35)) = .702; two thirds of the earlier attention falls on chunk 0.
+  CHECK(recomputed_tokens(three, ones, Tokens{0}, 1) == Tokens{0});       // .47
+  CHECK(recomputed_tokens(three, ones, Tokens{0}, 2.2) == Tokens{0, 1});  // 1.03
+}
+
+TEST_CASE("what chunks attend is what their rows attend") {
+  Documents documents("llama_tied", 24, {});
+  const trace::MemoryTrace& run = documents.place.trace;
+  const trace::Model& model = run.header().model;
+  const std::vector<Chunk> chunks{{0, 5}, {5, 11}, {13, 20}};
+  const std::vector<ChunkAttention> found = chunk_attention(run, chunks, 1);
+  const std::size_t dim = model.head_dim, group = model.n_q_heads / model.n_kv_heads;
+  for (std::size_t i = 0; i < chunks.size(); ++i)
+    for (std::uint64_t row = chunks[i].begin; row < chunks[i].end; ++row) {
+      std::vector<double> sums(i + 1);
+      for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+        for (std::uint32_t head = 0; head < model.n_q_heads; ++head) {
+          std::vector<float> query(dim), keys((row + 1) * dim);
+          run.read(Tensor::query, layer, head, row, 1, query);
+          run.read(Tensor::key, layer, head / static_cast<std::uint32_t>(group), 0, row + 1, keys);
+          std::vector<double> weights(row + 1);
+          double total = 0;
+          for (std::size_t key = 0; key <= row; ++key) {
+            double product = 0;
+            for (std::size_t c = 0; c < dim; ++c)
+              product += static_cast<double>(query[c]) * static_cast<double>(keys[key * dim + c]);
+            total += weights[key] = std::exp(product * model.attn_scale);
+          }
+          for (std::size_t j = 0; j <= i; ++j)
+            for (std::uint64_t key = chunks[j].begin; key < std::min(chunks[j].end, row + 1); ++key)
+              sums[j] += weights[key] / total / static_cast<double>(model.n_layers * model.n_q_heads);
+        }
+      for (std::size_t j = 0; j <= i; ++j)
+        CHECK(std::abs(found[i][row - chunks[i].begin][j] - sums[j]) < kRounding);
+    }
+  CHECK(chunk_attention(run, chunks, 2) == found);
+}
+
+TEST_CASE("documents of a prompt in which they stood in another order") {
+  Documents documents("llama_untied_f32", 24, {}, true);
+  const trace::MemoryTrace& joint = documents.place.trace;
+  // The same order: nothing has changed, and nothing is computed again.
+  documents.pieces = {{0, 7, &joint, 0}, {7, 13, &joint, 7}, {13, 20, &joint, 13}};
+  choose_across(documents.pieces, 1, 1);
+  for (const Piece& piece : documents.pieces) CHECK(piece.again.empty());
+  CHECK(farthest(documents.assembled("cachecraft:1").trace, joint, 24) < kRounding);
+  // Reversed: what was the first is kept as it is, of the others more than half is computed again.
+  std::vector<std::int32_t> old = documents.ids(13, 20);
+  for (const std::int32_t id : documents.ids(7, 13)) old.push_back(id);
+  for (const std::int32_t id : documents.ids(0, 7)) old.push_back(id);
+  const trace::MemoryTrace* run = documents.run(old);
+  documents.pieces = {{0, 7, run, 13}, {7, 13, run, 7}, {13, 20, run, 0}};
+  choose_across(documents.pieces, 1, 1);
+  CHECK(documents.pieces[0].again.size() >= 4);
+  CHECK(documents.pieces[1].again.size() >= 3);
+  CHECK(documents.pieces[2].again.empty());
+  const AssembledPrompt made = documents.assembled("cachecraft:1");
+  CHECK(made.chosen.size() == documents.pieces[0].again.size() + documents.pieces[1].again.size());
+  const trace::MemoryTrace slow = one_by_one(documents, made, parse_assembly("cachecraft:1", "test"));
+  for (std::uint32_t layer = 0; layer < 4; ++layer)
+    for (const Tensor tensor : {Tensor::key, Tensor::value})
+      CHECK(distance(made.trace, slow, tensor, layer, 0, 24) < kRounding);
+  // All of all documents: the joint run.
+  for (Piece& piece : documents.pieces) {
+    piece.again.clear();
+    for (std::uint64_t position = piece.begin; position < piece.end; ++position)
+      piece.again.push_back(position);
+  }
+  CHECK(farthest(documents.assembled("cachecraft:1").trace, joint, 24) < kRounding);
+}
+
+TEST_CASE("errors by layer and distance from the seam, beside a slow reference") {
+  Documents documents("llama_tied", 24, {{0, 7}, {7, 13}, {15, 20}});
+  const AssembledPrompt made = documents.assembled("none");
+  const trace::MemoryTrace& joint = documents.place.trace;
+  const trace::Model& model = joint.header().model;
+  const std::vector<SeamError> errors = seam_errors(made.trace, joint, documents.pieces, 1);
+  REQUIRE(errors.size() == model.n_layers * std::size_t{4});  // 0, 1, 2 to 3, 4 to 7
+  const std::size_t dim = model.head_dim, group = model.n_q_heads / model.n_kv_heads;
+  const auto attended = [&](const trace::MemoryTrace& of, std::uint32_t layer, std::uint32_t head,
+                            std::uint64_t at) {
+    const auto lane = head / static_cast<std::uint32_t>(group);
+    std::vector<float> query(dim), keys((at + 1) * dim), values((at + 1) * dim);
+    joint.read(Tensor::query, layer, head, at, 1, query);
+    of.read(Tensor::key, layer, lane, 0, at + 1, keys);
+    of.read(Tensor::value, layer, lane, 0, at + 1, values);
+    std::vector<double> weights(at + 1), output(dim);
+    double total = 0;
+    for (std::size_t key = 0; key <= at; ++key) {
+      double product = 0;
+      for (std::size_t c = 0; c < dim; ++c)
+        product += static_cast<double>(query[c]) * static_cast<double>(keys[key * dim + c]);
+      total += weights[key] = std::exp(product * model.attn_scale);
+    }
+    for (std::size_t key = 0; key <= at; ++key) {
+      weights[key] /= total;
+      for (std::size_t c = 0; c < dim; ++c)
+        output[c] += weights[key] * static_cast<double>(values[key * dim + c]);
+    }
+    return std::pair(weights, output);
+  };
+  for (const SeamError& error : errors) {
+    const std::uint64_t last = std::min<std::uint64_t>(error.to, 6);
+    double key = 0, value = 0, attention = 0, output = 0;
+    std::uint64_t n = 0;
+    for (const std::uint64_t begin : {7U, 15U})
+      for (std::uint64_t at = begin + error.from; at < std::min(begin + last, begin == 7 ? 13UL : 20UL);
+           ++at) {
+        ++n;
+        key += distance(made.trace, joint, Tensor::key, error.layer, at, 1);
+        value += distance(made.trace, joint, Tensor::value, error.layer, at, 1);
+        double moved = 0, difference = 0, norm = 0;
+        for (std::uint32_t head = 0; head < model.n_q_heads; ++head) {
+          const auto [a, x] = attended(made.trace, error.layer, head, at);
+          const auto [b, y] = attended(joint, error.layer, head, at);
+          for (std::size_t i = 0; i < a.size(); ++i) moved += std::abs(a[i] - b[i]) / 2;
+          for (std::size_t c = 0; c < dim; ++c) {
+            difference += std::pow(x[c] - y[c], 2);
+            norm += y[c] * y[c];
+          }
+        }
+        attention += moved / model.n_q_heads;
+        output += std::sqrt(difference / norm);
+      }
+    CHECK(error.tokens == n);
+    const auto tokens = static_cast<double>(n);
+    CHECK(std::abs(error.key - key / tokens) < kRounding);
+    CHECK(std::abs(error.value - value / tokens) < kRounding);
+    CHECK(std::abs(error.attention - attention / tokens) < kRounding);
+    CHECK(std::abs(error.output - output / tokens) < kRounding);
+  }
+  CHECK(errors.back().output > 10 * kRounding);
+  for (const SeamError& error : seam_errors(documents.assembled("all").trace, joint, documents.pieces, 2))
+    CHECK(std::max({error.key, error.value, error.attention, error.output}) < kRounding);
 }
 
 TEST_CASE("results of an assembled prompt do not depend on threads") {
@@ -307,8 +524,9 @@ TEST_CASE("references that another form of the prompt has left say what they wou
 }
 
 TEST_CASE("ways to put a prompt together are refused by name") {
-  for (const char* how :
-       {"", "cacheblend", "cacheblend:101%", "cacheblend:nan%", "epic:", "epic:-1", "epic:2%", "All"})
+  for (const char* how : {"", "cacheblend", "cacheblend:101%", "cacheblend:nan%", "epic:", "epic:-1",
+                          "epic:2%", "All", "none:bottom_right", "epic:1:bottom_right",
+                          "cacheblend:1%:bottom", "pie:0", "pie:", "cachecraft:-1", "cachecraft:nan"})
     CHECK_THROWS_AS(parse_assembly(how, "--prefill"), Error);
   CHECK(parse_assembly("lmcache:12.5%", "--prefill").percent == 12.5);
 }

@@ -1,0 +1,91 @@
+#include "analysis/loop/piece_origins.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "sim/base/error.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+using Choice = sim::Assembly::Choice;
+using Span = workload::ByteSpan;
+
+void append(std::span<const std::int32_t> ids, std::uint64_t begin, std::uint64_t end,
+            std::vector<std::int32_t>& to) {
+  to.insert(to.end(), ids.begin() + static_cast<std::ptrdiff_t>(begin),
+            ids.begin() + static_cast<std::ptrdiff_t>(end));
+}
+
+std::vector<PieceOrigin> alone(std::span<const std::int32_t> ids, std::span<const Span> pieces,
+                               std::uint64_t lead) {
+  std::vector<PieceOrigin> out;
+  for (const auto& [begin, end] : pieces) {
+    PieceOrigin& origin = out.emplace_back();
+    origin.piece = {begin, end, nullptr, begin == 0 ? 0 : lead};
+    append(ids, 0, origin.piece.lead, origin.ids);
+    append(ids, begin, end, origin.ids);
+  }
+  return out;
+}
+
+/// What stands between documents stays between them.
+std::vector<PieceOrigin> reversed(std::span<const std::int32_t> ids, std::span<const Span> documents) {
+  const std::uint64_t first = documents.front().begin;
+  std::vector<std::int32_t> run;
+  append(ids, 0, first, run);
+  std::vector<std::uint64_t> leads(documents.size());
+  for (std::size_t i = 0; i < documents.size(); ++i) {
+    const std::size_t there = documents.size() - 1 - i;
+    leads[there] = run.size();
+    append(ids, documents[there].begin, documents[there].end, run);
+    if (i + 1 < documents.size()) append(ids, documents[i].end, documents[i + 1].begin, run);
+  }
+  std::vector<PieceOrigin> out;
+  if (first > 0) out.push_back({{0, first, nullptr, 0}, run});
+  for (std::size_t i = 0; i < documents.size(); ++i)
+    out.push_back({{documents[i].begin, documents[i].end, nullptr, leads[i]}, run});
+  return out;
+}
+
+std::vector<PieceOrigin> without(std::span<const std::int32_t> ids, const Span& edit) {
+  const auto& [begin, end] = edit;
+  std::vector<std::int32_t> run;
+  append(ids, 0, begin, run);
+  append(ids, end, ids.size(), run);
+  std::vector<PieceOrigin> out;
+  if (begin > 0) out.push_back({{0, begin, nullptr, 0}, run});
+  if (end + 1 < ids.size()) out.push_back({{end, ids.size() - 1, nullptr, begin}, run});
+  return out;
+}
+
+}  // namespace
+
+std::vector<PieceOrigin> piece_origins(std::span<const std::int32_t> ids, std::span<const Span> documents,
+                                       std::uint64_t lead, const sim::Assembly& assembly,
+                                       const std::string& where) {
+  std::vector<Span> pieces;
+  for (const auto& [begin, end] : documents)
+    if (begin + 1 < ids.size()) pieces.push_back({begin, std::min<std::uint64_t>(end, ids.size() - 1)});
+  if (assembly.choice == Choice::edit) {
+    if (assembly.tokens > pieces.size())
+      usage_error("has " + std::to_string(pieces.size()) + " documents, and --prefill " + assembly.name +
+                      " asks for another",
+                  where);
+    return without(ids, pieces[assembly.tokens - 1]);
+  }
+  if (pieces.empty()) return {};
+  if (assembly.choice == Choice::across) return reversed(ids, pieces);
+  if (pieces.front().begin > 0) pieces.insert(pieces.begin(), Span{0, pieces.front().begin});
+  return alone(ids, pieces, lead);
+}
+
+bool same_origins(const sim::Assembly& a, const sim::Assembly& b) {
+  const auto key = [](const sim::Assembly& way) {
+    const bool across = way.choice == Choice::across, edit = way.choice == Choice::edit;
+    return std::tuple(across ? 1 : edit ? 2 : 0, across ? way.alpha : 0, edit ? way.tokens : 0);
+  };
+  return key(a) == key(b);
+}
+
+}  // namespace kvsim::analysis

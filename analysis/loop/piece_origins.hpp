@@ -1,0 +1,33 @@
+#pragma once
+/// Where the rows of an assembled prompt come from (sim/loop/assembled_prompt.hpp): which runs to make, and
+/// what of them to take.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/loop/assembled_prompt.hpp"
+#include "traces/capture/workload_item.hpp"
+
+namespace kvsim::analysis {
+
+struct PieceOrigin {
+  sim::Piece piece{};               ///< without its run
+  std::vector<std::int32_t> ids{};  ///< of the run
+};
+
+/// The pieces of a prompt, ascending, without its last token. `documents`: tokens [begin, end), ascending.
+/// `lead`: tokens that the tokenizer puts before every text. They come from the run
+///   of the documents in reverse order (Choice::across), each where it stands there,
+///   of the prompt without its new document (Choice::edit),
+///   of each piece alone behind the lead (any other choice).
+/// What stands before the first document is a piece of its own. Throws Error(usage) at `where` for a document
+/// that the prompt does not have.
+std::vector<PieceOrigin> piece_origins(std::span<const std::int32_t> ids,
+                                       std::span<const workload::ByteSpan> documents, std::uint64_t lead,
+                                       const sim::Assembly& assembly, const std::string& where);
+
+/// Whether two ways take their pieces from the same runs.
+bool same_origins(const sim::Assembly& a, const sim::Assembly& b);
+
+}  // namespace kvsim::analysis
