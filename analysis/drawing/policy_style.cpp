@@ -71,7 +71,13 @@ constexpr std::array kListed{Listed{"h2o", accumulated},
                              Listed{"caote", recent_rows},
                              Listed{"lava", recent_rows},
                              Listed{"cur_dkv", keys},
-                             Listed{"non_causal", accumulated}};
+                             Listed{"non_causal", accumulated},
+                             Listed{"kvzip", outside},
+                             Listed{"defensive_kv", recent_rows},
+                             Listed{"compactor", keys},
+                             Listed{"cap_kv", keys},
+                             Listed{"finch", recent_rows},
+                             Listed{"group_peaks", recent_rows}};
 static_assert(kListed.size() <= kShapes * kShades * kDashes);
 
 std::size_t hash_of(std::string_view text) {

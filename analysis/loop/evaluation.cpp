@@ -18,6 +18,7 @@
 #include "sim/replay/budget.hpp"
 #include "sim/replay/table_files.hpp"
 #include "traces/capture/prompt_run.hpp"
+#include "traces/capture/second_pass.hpp"
 #include "traces/capture/token_header.hpp"
 #include "traces/format/header_source.hpp"
 #include "traces/format/sequence.hpp"
@@ -174,6 +175,10 @@ bool projects_outputs(const sim::Cell& cell) {
          cell.composition.allocation.needs().output_weights;
 }
 
+bool needs_second_pass(const sim::Cell& cell) {
+  return cell.composition.eviction.needs().second_pass;
+}
+
 void check_losses(const EvaluationOptions& options) {
   if (!options.losses) return;
   if (options.scope != AnswerScope::answer)
@@ -254,7 +259,8 @@ class ContextRun {
     if (turn.answer.empty())
       usage_error("has no expected answer, on which losses are measured", items_.front().id);
     const trace::MemoryTrace prompt = run(items_.front(), {}, nullptr, progress);
-    const sim::TableFiles tables(sequence_at(prompt, options_.cuts.front()), items_.front().id);
+    sim::TableFiles tables(sequence_at(prompt, options_.cuts.front()), items_.front().id);
+    add_second_pass(sequence_at(prompt, options_.cuts.front()), tables, progress);
     request_.tables = &tables;
     return losses_of(0, &prompt, options_.cuts.front(), turn.answer, progress);
   }
@@ -334,7 +340,8 @@ class ContextRun {
   void add_rows(const trace::Cut& cut, const trace::MemoryTrace& prompt, const trace::MemoryTrace& whole,
                 std::vector<std::vector<std::vector<Value>>>& by_item, Progress& progress) {
     const trace::Sequence sequence = sequence_at(prompt, cut);
-    const sim::TableFiles tables(sequence, items_.front().id);
+    sim::TableFiles tables(sequence, items_.front().id);
+    add_second_pass(sequence, tables, progress);
     request_.tables = &tables;
     std::vector<sim::LoopOutcome> outcomes = sim::closed_loop(
         sequence, load(items_.front()).ids, model_.config, model_.weights, request_, progress);
@@ -370,6 +377,22 @@ class ContextRun {
         {model_.prompt.ids, std::move(frequencies), request_.elem, options_.prefill_chunk}, [&] {
           return capture::run_prompt(model_.prompt, model_.config, model_.weights, run_options(), progress);
         });
+  }
+
+  /// Where a cell ranks by it: the model repeats what stands before the cut.
+  void add_second_pass(const trace::Sequence& sequence, sim::TableFiles& tables, Progress& progress) const {
+    if (std::none_of(options_.cells.begin(), options_.cells.end(), needs_second_pass)) return;
+    capture::SecondPass pass =
+        capture::second_pass(sequence, *model_.prompt.tokenizer, model_.config, model_.weights,
+                             {.elem = request_.elem,
+                              .positions = positions_,
+                              .prefill_chunk = options_.prefill_chunk,
+                              .threads = options_.threads},
+                             progress);
+    const std::string name = std::to_string(pass.prompt);
+    const std::vector<std::size_t> dims{pass.group, policy::Tables::kPositions};
+    tables.give(name + "/attention", dims, std::move(pass.attention));
+    tables.give(name + "/scaled", dims, std::move(pass.scaled));
   }
 
   const capture::Prompt& load(const WorkloadItem& item) const {

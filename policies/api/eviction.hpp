@@ -56,8 +56,11 @@ class Tables {
  public:
   /// One of the dims of of_head(): positions, at least 1 and at most as many as the run has.
   static constexpr std::size_t kPositions = std::numeric_limits<std::size_t>::max();
+  /// In place of a file's name: what a model's second pass over this very prompt has given.
+  static constexpr std::string_view kOfRun = "run";
 
   virtual ~Tables() = default;
+  virtual bool has_second_pass() const { return false; }
   /// Returns row [layer, kv_head] of a dataset [n_layers, n_kv_heads, n]. Throws Error(input) with file and
   /// dataset.
   virtual std::vector<float> row(std::string_view file, std::string_view dataset, int layer,

@@ -17,6 +17,7 @@ Needs merged(const Needs& a, const Needs& b) {
   out.positions = a.positions || b.positions;
   out.classes = a.classes || b.classes;
   out.output_weights = a.output_weights || b.output_weights;
+  out.second_pass = a.second_pass || b.second_pass;
   return out;
 }
 
@@ -41,8 +42,8 @@ const Part& Params::part(std::string_view name) const {
 }
 
 bool complete(const PolicySpec& spec) {
-  return std::none_of(spec.params.begin(), spec.params.end(),
-                      [](const ParamSpec& param) { return param.required; });
+  return !spec.needs.second_pass && std::none_of(spec.params.begin(), spec.params.end(),
+                                                 [](const ParamSpec& param) { return param.required; });
 }
 
 std::string Part::text() const {

@@ -48,6 +48,7 @@ struct Needs {
   bool positions = false;  ///< row r of the prompt stands where Prompt::rotary says
   bool classes = false;    ///< Prompt::classes, Arrival::token_class
   bool output_weights = false;  ///< Prompt::output_weights
+  bool second_pass = false;     ///< a second pass of the model over the prompt, of which Tables tell
 };
 /// What satisfies both.
 Needs merged(const Needs& a, const Needs& b);
@@ -257,7 +258,7 @@ struct Part {
   bool told(const std::function<bool(const Params&)>& answer) const { return answer && answer(params); }
 };
 
-/// Every parameter has a default.
+/// Every parameter has a default, and a trace has all that is needed.
 bool complete(const PolicySpec& spec);
 
 /// A published system under its own name: text that expands to a composition.

@@ -3,7 +3,7 @@
 
 #include "policies/api/over_base.hpp"
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/costs/projected_values.hpp"
 #include "policies/parts/rows/projected_norms.hpp"
 
 namespace kvsim::policy::critical_kv {
@@ -73,18 +73,11 @@ void check(const Params& params) {
   refuse_streaming("critical_kv", params.part("base"));
 }
 
-/// The base's cost on the prompt; multiplying every query head's values with its part of the output
-/// projection, of which only norms are written; a second ranking.
+/// The base's cost on the prompt, norms of projected values, and a second ranking.
 Cost cost_of(const Params& params, const CostShape& shape) {
   const Part& base = params.part("base");
   Cost out = prompt_only(base.cost(shape));
-  const double outputs = real(shape.query_heads) * real(shape.prompt) * real(shape.hidden);
-  const double weights = real(shape.query_heads) * real(shape.value_dim) * real(shape.hidden);
-  Work norms = over_values(shape, shape.prompt, 0);
-  norms.flops = 2 * real(shape.value_dim) * outputs;
-  norms.ops = 2 * outputs;
-  norms.bytes += weights * real(shape.element_bytes);
-  out.prompt = out.prompt + norms;
+  out.prompt = out.prompt + projected_values(shape);
   if (shape.prompt > shape.budget) out.prompt = out.prompt + sorted(shape, sets_of(base.params, shape));
   return out;
 }

@@ -1,12 +1,9 @@
 // Ranks by attention inside stretches of the prompt, in which every token sees every other.
 #include <algorithm>
-#include <cmath>
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/rows/logits.hpp"
-#include "policies/parts/rows/norms.hpp"
-#include "policies/parts/rows/pooling.hpp"
+#include "policies/parts/rows/compactor_scores.hpp"
 
 namespace kvsim::policy::non_causal {
 namespace {
@@ -21,25 +18,8 @@ class NonCausal final : public ScoredEviction {
 
  private:
   std::vector<double> score(const Prompt& prompt) override {
-    std::vector<double> out(prompt.length());
-    for (std::size_t first = 0; first < out.size(); first += chunk_)
-      add_chunk(prompt, first, std::span(out).subspan(first, std::min(chunk_, out.size() - first)));
-    for (std::size_t j = 0; j < out.size(); ++j) out[j] *= euclidean_norm(prompt.values(0).row(j));
-    return pooled(pooling_, out);
-  }
-
-  /// Adds what the chunk's rows give to its keys, mean over the query heads.
-  void add_chunk(const Prompt& prompt, std::size_t first, std::span<double> scores) const {
-    const MatrixView keys = prompt.keys(0);
-    const double scale = scaled_ ? prompt.scale() : 1;
-    std::vector<double> row(scores.size());
-    for (int head = 0; head < unit().group; ++head)
-      for (std::size_t i = 0; i < row.size(); ++i) {
-        const auto query = prompt.queries(head).row(first + i);
-        for (std::size_t j = 0; j < row.size(); ++j) row[j] = scale * product_of(query, keys.row(first + j));
-        softmax(row);
-        for (std::size_t j = 0; j < row.size(); ++j) scores[j] += row[j] / unit().group;
-      }
+    return non_causal_attention(prompt, {0, prompt.length()}, unit().group, chunk_,
+                                scaled_ ? prompt.scale() : 1, pooling_);
   }
 
   std::size_t chunk_;

@@ -1,8 +1,10 @@
 // Ranks what is held again and again while an answer is written.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "policies/api/over_base.hpp"
@@ -31,6 +33,8 @@ struct Settings {
       : base(params.part("base")),
         interval(params.count("interval")),
         keeps_prompt(params.word("prompt") == "kept"),
+        carry(params.word("carry")),
+        fading(params.real("fading")),
         rank(KeepRule::of(base.params)) {}
 
   /// Returns how many tokens stay in a full cache: with the arriving one what the base needs at least.
@@ -38,9 +42,18 @@ struct Settings {
     return std::max(base.floor() - 1, budget - std::min(budget, interval));
   }
 
+  /// What a score becomes that comes again, for a token that has kept `before` from its last cut.
+  double carried(double before, double score) const {
+    if (std::isnan(before)) return score;
+    if (carry == "max") return std::max(fading * before, score);
+    return fading * before + (carry == "mean" ? 1 - fading : 1) * score;
+  }
+
   Part base;
   std::size_t interval;
   bool keeps_prompt;
+  std::string carry;
+  double fading;
   KeepRule rank;
 };
 
@@ -169,15 +182,33 @@ struct Shared {
   LogitRule rule{};
   std::size_t prompt = 0;  ///< tokens of the text before the first generated one
 
+  /// Scores as shares of the largest, for tokens that a later cut may rank again: not for the `window`
+  /// newest.
+  void remember(std::vector<double>& scores, std::size_t window) const {
+    const double most = *std::max_element(scores.begin(), scores.end());
+    for (double& x : scores) x = most > 0 ? x / most : 0;
+    std::fill(scores.end() - static_cast<std::ptrdiff_t>(std::min(window, scores.size())), scores.end(),
+              std::numeric_limits<double>::quiet_NaN());
+  }
+
   /// Returns the indices of what stays, of tokens at ascending positions. `round`: of random draws.
+  /// `carried`: what each token has kept from its last cut, which becomes what it keeps from this one.
   std::vector<Position> staying(const HeldRows& held, std::span<const Position> positions, std::size_t target,
-                                Position round) const {
+                                Position round, std::vector<double>& carried) const {
     CacheUnit now = unit;
     now.seed = combine({unit.seed, key_of("periodic"), static_cast<std::uint64_t>(round)});
     const std::unique_ptr<Eviction> base = set.base.make_eviction(now);
     show_rows(*base, unit, held, positions, rule);
     base->finish_prompt(HeldPrompt(held, positions.size(), rule));
     std::vector<double> scores(base->scores().begin(), base->scores().end());
+    if (set.carry != "none") {
+      remember(scores, 0);
+      for (std::size_t i = 0; i < scores.size(); ++i) scores[i] = set.carried(carried[i], scores[i]);
+      carried = scores;
+      const std::size_t window = std::min(base->protection(target, positions.size()).window, carried.size());
+      std::fill(carried.end() - static_cast<std::ptrdiff_t>(window), carried.end(),
+                std::numeric_limits<double>::quiet_NaN());
+    }
     if (set.keeps_prompt) {
       const auto [least, most] = std::minmax_element(scores.begin(), scores.end());
       const double above = *most - *least + 1;
@@ -198,9 +229,9 @@ struct Shared {
 
 class PeriodicDecoder final : public Decoder, public Renewing {
  public:
-  /// `held`: of the slots kept from the prompt.
-  PeriodicDecoder(std::shared_ptr<const Shared> shared, HeldRows held)
-      : shared_(std::move(shared)), held_(std::move(held)) {}
+  /// `held`, `carried`: of the slots kept from the prompt.
+  PeriodicDecoder(std::shared_ptr<const Shared> shared, HeldRows held, std::vector<double> carried)
+      : shared_(std::move(shared)), held_(std::move(held)), carried_(std::move(carried)) {}
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
     if (!arrival.full) return;
@@ -210,27 +241,39 @@ class PeriodicDecoder final : public Decoder, public Renewing {
               [&](std::size_t a, std::size_t b) { return arrival.slots[a] < arrival.slots[b]; });
     std::vector<Position> positions;
     for (const std::size_t slot : by_position) positions.push_back(arrival.slots[slot]);
+    std::vector<double> carried;
+    for (const std::size_t slot : by_position) carried.push_back(carried_[slot]);
     std::vector<char> stays(by_position.size());
-    for (const Position index : shared_->staying(held_.at(by_position), positions,
-                                                 shared_->set.target(by_position.size()), arrival.position))
+    for (const Position index :
+         shared_->staying(held_.at(by_position), positions, shared_->set.target(by_position.size()),
+                          arrival.position, carried))
       stays[by_position[static_cast<std::size_t>(index)]] = 1;
+    for (std::size_t i = 0; i < by_position.size(); ++i) carried_[by_position[i]] = carried[i];
     for (std::size_t slot = 0; slot < stays.size(); ++slot)
       if (!stays[slot]) victims.push_back(slot);
     held_.close(victims);
+    close_up(carried_, victims, 1);
   }
 
   void observe(const Step& step) override {
+    carried_.resize(step.slots.size());
+    carried_[step.own_slot] = std::numeric_limits<double>::quiet_NaN();
+    take(step);
+  }
+  void renew(const Step& step) override { take(step); }
+
+ private:
+  void take(const Step& step) {
     held_.resize(step.slots.size());
     held_.set(
         step.own_slot, [&](std::size_t lane) { return step.keys.row(lane); },
         [&](std::size_t lane) { return step.values.row(lane); },
         [&](std::size_t head) { return step.queries.row(head); });
   }
-  void renew(const Step& step) override { observe(step); }
 
- private:
   std::shared_ptr<const Shared> shared_;
   HeldRows held_;
+  std::vector<double> carried_;  ///< per slot: what it has kept from its last cut; NaN: nothing
 };
 
 class Periodic final : public OverBase<Eviction> {
@@ -261,7 +304,13 @@ class Periodic final : public OverBase<Eviction> {
     Start out;
     out.keep = base().start(budget).keep;
     const std::vector<std::size_t> slots(out.keep.begin(), out.keep.end());
-    out.decoder = std::make_unique<PeriodicDecoder>(shared_, prompt_rows_.at(slots));
+    std::vector<double> carried(slots.size(), std::numeric_limits<double>::quiet_NaN());
+    if (shared_->set.carry != "none" && slots.size() < base().scores().size()) {
+      std::vector<double> scores(base().scores().begin(), base().scores().end());
+      shared_->remember(scores, protection(budget, scores.size()).window);
+      carried = at_positions(scores, out.keep);
+    }
+    out.decoder = std::make_unique<PeriodicDecoder>(shared_, prompt_rows_.at(slots), std::move(carried));
     return out;
   }
   Protection protection(std::size_t budget, std::size_t prompt) const override {
@@ -284,6 +333,8 @@ void check(const Params& params) {
   if (needs.positions || needs.classes || needs.output_weights || base.params.has("file"))
     refuse(
         "periodic shows its base what is held as if it were a prompt: keys, values, queries and rows, and nothing else");
+  if (!params.is("carry", "none") && needs.prompt_rows == RowNeed::none)
+    refuse("periodic carries shares of attention from cut to cut, and its base reads no rows");
   if (KeepRule::of(base.params).stream) refuse("periodic ranks at once, its base takes tokens one by one");
 }
 
@@ -325,7 +376,9 @@ PolicySpec spec() {
           "The prompt is cut to the budget B by the base. Generated tokens join until B are held; then the base ranks all of "
           "them as if they were a prompt, with its protection and the attention of the last tokens' queries among what is "
           "held, and B - interval stay (never less than the base needs). So B is the peak, and a cache rests at B - interval. "
-          "Nothing is carried from one cut to the next. prompt=kept ranks tokens of the prompt above all others that are not "
+          "Nothing is carried from one cut to the next, unless carry says so, as G-KV does: then scores are shares of the "
+          "largest, and a token that was ranked before gets the larger of its new score and `fading` times the old one "
+          "(max), fading * old + (1 - fading) * new (mean) or fading * old + new (sum). prompt=kept ranks tokens of the prompt above all others that are not "
           "protected. A random base draws anew at every cut.",
       .departures =
           {{"R-KV and G-KV: the budget is where a cache rests, and 128 more are held before a cut",
@@ -339,7 +392,10 @@ PolicySpec spec() {
                              "tokens"),
                  choice_param(
                      "prompt", "ranked", {"ranked", "kept"},
-                     "whether the prompt's tokens compete with the answer's, or leave after all of these")},
+                     "whether the prompt's tokens compete with the answer's, or leave after all of these"),
+                 choice_param("carry", "none", {"none", "max", "mean", "sum"},
+                              "what of a token's score from one cut counts at the next"),
+                 real_param("fading", "0.8", {0, 1}, "of that score", "share")},
       .needs = {.prompt_rows = RowNeed::window, .keys = true, .queries = true},
       .needs_of = needs_of,
       .layer_unit = [](const Params& params) { return params.part("base").layer_unit(); },

@@ -71,11 +71,12 @@ ResidentAttention resident_attention(const float* row, std::span<const Position>
 }
 
 /// Adds a row whose output is at `distance`, and whose attention is lost to the share `evicted`.
-void add_direction(const OutputDistance& distance, float evicted, DirectionOutcome& out) {
-  if (evicted < kLeastEvicted || evicted >= 1) return;
-  out.rows += 1;
-  out.error += distance.error / double{evicted};
-  out.cosine += distance.evicted_cosine(double{evicted});
+void add_direction(const OutputDistance& distance, double evicted, DirectionOutcome& out) {
+  if (evicted <= 0 || evicted >= 1) return;
+  const double weight = std::min(evicted / kWholeRow, 1.0);
+  out.weight += weight;
+  out.error += weight * distance.error / evicted;
+  out.cosine += weight * distance.evicted_cosine(evicted);
 }
 
 }  // namespace
@@ -296,7 +297,7 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
         errors += distance.error;
         cosines += distance.cosine;
         out->peak.dropped_times_error += peak_dropped_[c][r] * distance.error;
-        if (!dropped_nothing) add_direction(distance, resident_outputs_.evicted()[r], out->direction);
+        if (!dropped_nothing) add_direction(distance, double{resident_outputs_.evicted()[r]}, out->direction);
       }
       out->output_error += errors / static_cast<double>(rules_.group);
       out->output_cosine += cosines / static_cast<double>(rules_.group);
@@ -325,7 +326,7 @@ void LaneMeasures::computed_outputs(std::span<const float> computed, const ReadM
       cosines += distance.cosine;
       if (!read) continue;
       out.peak.dropped_times_error += peak_dropped_[cell][r] * distance.error;
-      add_direction(distance, read->unread()[at], out.direction);
+      add_direction(distance, double{read->unread()[at]}, out.direction);
     }
     out.output_error += errors / static_cast<double>(rules_.group);
     out.output_cosine += cosines / static_cast<double>(rules_.group);

@@ -247,6 +247,10 @@ void check_tables(const policy::Part& part, const policy::Tables& tables) {
   if (dataset.empty() ? file.find("{trace}") != std::string::npos
                       : (file + dataset).find("{trace}") != std::string::npos)
     tables.row(file, dataset.empty() ? "cells/" + four_digits(given("cell")) + "/last_step" : dataset, 0, 0);
+  if (part.spec->needs.second_pass && file == policy::Tables::kOfRun && !tables.has_second_pass())
+    usage_error(
+        "needs a second pass of the model over the prompt, and a trace has one", part.spec->name,
+        "kvsim evaluate makes it. For a replay write it to a file: kvsim capture --second-pass FILE.");
   for (const auto& [name, wrapped] : part.params.parts) check_tables(*wrapped, tables);
 }
 

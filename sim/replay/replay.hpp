@@ -95,16 +95,17 @@ struct StoredOutcome {
 };
 inline constexpr std::size_t kTopTokens = 32;
 
-/// How the values that a row has lost differ from those that it keeps, over the rows that have lost at least
-/// kLeastEvicted of their attention and keep some. With m the share that is lost, v_E and v_K the means of
-/// evicted and of kept values by attention, a sink's zeros among the kept: o' = v_K, o - o' = m (v_E - v_K).
+/// How the values that a row has lost differ from those that it keeps, over the rows of steps and query heads
+/// that lose some attention and keep some. With m the share that is lost, v_E and v_K the means of evicted
+/// and of kept values by attention, a sink's zeros among the kept: o' = v_K, o - o' = m (v_E - v_K). A row
+/// weighs min(m / kWholeRow, 1): of one that has lost next to nothing, v_E is mostly rounding.
 struct DirectionOutcome {
-  std::uint64_t rows = 0;  ///< how many rows these are, of steps and query heads
-  double error = 0;        ///< sum of |v_E - v_K| / |o|
-  double cosine = 0;       ///< sum of the cosines of v_E to v_K
+  double weight = 0;  ///< sum of the rows' weights
+  double error = 0;   ///< sum of weight times |v_E - v_K| / |o|
+  double cosine = 0;  ///< sum of weight times the cosine of v_E to v_K
 };
-/// Below it the difference of the means would be mostly rounding.
-inline constexpr float kLeastEvicted = 0.01F;
+/// A row that has lost this share of its attention, or more, has weight 1.
+inline constexpr double kWholeRow = 0.01;
 
 /// Peak loss and its variants (sim/attention/peak_attention.hpp), over all counted rows of a lane.
 struct PeakOutcome {

@@ -59,6 +59,11 @@ TableFiles::TableFiles(const trace::Sequence& sequence, std::string name)
       length_(sequence.length()),
       prompt_(sequence.prompt_length()) {}
 
+void TableFiles::give(const std::string& dataset, std::vector<std::size_t> dims, std::vector<float> table) {
+  loaded_[{std::string(kOfRun), dataset, std::move(dims)}] = std::move(table);
+  second_pass_ = true;
+}
+
 std::string TableFiles::expanded(std::string_view text) const {
   std::string out(text);
   for (std::size_t at = out.find(kTrace); at != std::string::npos; at = out.find(kTrace, at + name_.size()))

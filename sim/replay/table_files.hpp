@@ -23,7 +23,10 @@ class TableFiles final : public policy::Tables {
   /// "{trace}" in the name of a file or dataset stands for `name`; empty: for the name of the trace's file,
   /// without folder and ending.
   explicit TableFiles(const trace::Sequence& sequence, std::string name = {});
+  /// A table [n_layers, n_kv_heads, dims...] under the name kOfRun, before it is asked for.
+  void give(const std::string& dataset, std::vector<std::size_t> dims, std::vector<float> table);
 
+  bool has_second_pass() const override { return second_pass_; }
   /// `dataset` is a path from the file's root: "scores" or "study/scores". Throws Error(input) as
   /// hdf5_input.hpp does, and for another shape or a number that is not finite, Error(usage) when a file or
   /// dataset named with "{trace}" is not there.
@@ -59,6 +62,7 @@ class TableFiles final : public policy::Tables {
   std::string name_;
   std::string content_sha256_, prompt_sha256_;
   std::uint64_t n_layers_, n_kv_heads_, head_dim_, value_dim_, length_, prompt_;
+  bool second_pass_ = false;
   mutable std::mutex mutex_;
   /// By file, dataset and the dims that were asked for.
   mutable std::map<std::tuple<std::string, std::string, std::vector<std::size_t>>, std::vector<float>>

@@ -3,7 +3,7 @@
 how long they take.
 
     tests/bench/compare_kvpress.py KVSIM MODEL_DIR [--prompts 20] [--context 600] [--ratios 0.5 0.75 0.875] [--threads 1]
-        [--new-tokens 8] [--clock wall|cpu] [--ours command|hf|hf-alone] [--random FAMILY]
+        [--new-tokens 8] [--clock wall|cpu] [--ours command|hf|hf-alone] [--random FAMILY] [--csv FILE]
 
 Needs kvpress, torch, transformers and h5py. A workload of needles is made with kvsim; the cache is cut before the question, in float32. kvpress runs its own
 pipeline on the tokens, press by press, because a press is the state of the model. Of kvsim one of three ways runs beside it:
@@ -12,7 +12,8 @@ pipeline on the tokens, press by press, because a press is the state of the mode
     hf        kvsim.hf.Cache in the same transformers model: the prompt is read once for all presses, then each answers by itself
     hf-alone  the same, and the prompt is read for each press
 
---random Qwen3 takes a tiny model of that architecture with random weights, and of MODEL_DIR the tokenizer alone; not with command.
+--random Qwen3 takes a tiny model of that architecture with random weights, and of MODEL_DIR the tokenizer alone. --csv adds a row per press and ratio
+to FILE: policies/kvpress_kept.csv has those of three models.
 
 Printed are, per press and ratio, the prompts whose answers agree, and the lanes (KV heads of a layer) that keep other positions. Where scores are equal up to
 rounding, which positions are kept is a matter of rounding in kvpress and of age in kvsim: l2_norm finds every occurrence of a token equal in layer 0, because
@@ -29,34 +30,45 @@ import importlib.metadata
 import io
 import json
 import pathlib
+import re
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import types
 
 import h5py
 import kvpress
+import kvpress.presses.kvzip_press
 import torch
 import transformers
 from kvpress.utils import compute_n_kept
 
 # kvsim's presets, and the presses that they stand for.
 PRESSES = {
-    "full": lambda ratio: None,
+    "full": None,
     "snapkv.kvpress": kvpress.SnapKVPress,
     "h2o.kvpress": kvpress.ObservedAttentionPress,
     "tova.kvpress": kvpress.TOVAPress,
     "l2_norm.kvpress": kvpress.KnormPress,
     "keydiff.kvpress": kvpress.KeyDiffPress,
     "pyramidkv.kvpress": kvpress.PyramidKVPress,
-    "adakv.kvpress": lambda ratio: kvpress.AdaKVPress(kvpress.SnapKVPress(ratio)),
+    "adakv.kvpress": lambda compression_ratio: kvpress.AdaKVPress(kvpress.SnapKVPress(compression_ratio)),
+    "streaming_llm(decode=false)": kvpress.StreamingLLMPress,
+    "expected_attention": kvpress.ExpectedAttentionPress,
+    "cap_kv": kvpress.CapPress,
+    "cur_dkv": kvpress.CURPress,
+    "kvzip(sinks=4)+one_threshold": kvpress.KVzipPress,
 }
+NAMED = {re.sub(r"\([^)]*\)", "", name): name for name in PRESSES}  # as results have them
 EAGER = {"h2o.kvpress"}  # kvpress needs the attention weights there, and forbids them elsewhere
 # Layers of unequal length: kvpress fails on a question of several tokens, because transformers makes one mask for all layers. Fed
 # one by one they need none.
 UNEVEN = {"pyramidkv.kvpress"}
+RESULT = ("spec", "model", "ratio", "prompts", "context", "lanes", "differ", "tied")
 TIE = 1e-4  # scores as close as this, relative to the larger, are equal up to rounding
 
 
@@ -101,7 +113,7 @@ class Kvsim:
         for row in csv.DictReader(io.StringIO(text)):
             if row["skipped"]:
                 sys.exit(row["skipped"])
-            tokens[row["policy"], int(row["budget"])].append(int(row["token"]))
+            tokens[NAMED[row["policy"]], int(row["budget"])].append(int(row["token"]))
         return tokens
 
     def kept(self):
@@ -112,7 +124,7 @@ class Kvsim:
             for cell in file["cells"].values():
                 position, first, pointers = (cell[name][...] for name in ("position", "first_step", "lane_ptr"))
                 lanes = [set(position[a:b][first[a:b] == 0].tolist()) for a, b in zip(pointers[:-1], pointers[1:])]
-                key = cell.attrs["policy"].decode(), int(cell.attrs["budget"].decode())
+                key = NAMED[cell.attrs["policy"].decode()], int(cell.attrs["budget"].decode())
                 out[key] = [lanes[i:i + heads] for i in range(0, len(lanes), heads)]
         return out
 
@@ -160,7 +172,11 @@ class Kvpress:
         torch.set_num_threads(arguments.threads)
         self.new_tokens = arguments.new_tokens
         self.tokenizer = tokenizer_of(arguments)
+        # KVzipPress loads one by the model's name.
+        kvpress.presses.kvzip_press.AutoTokenizer = types.SimpleNamespace(from_pretrained=lambda path: self.tokenizer)
         self.pipelines = {kind: self.pipeline(model_of(arguments, kind)) for kind in ("sdpa", "eager")}
+        config = self.pipelines["sdpa"].model.config
+        self.lanes = config.num_hidden_layers * config.num_key_value_heads
         self.pipelines["one by one"] = self.pipeline(self.pipelines["sdpa"].model)
         self.pipelines["one by one"].generate_answer = self.generate_one_by_one
 
@@ -177,10 +193,19 @@ class Kvpress:
     def answer(self, name, budget, context, question):
         """The text that follows; scores of the context [KV heads, tokens] and sets of kept positions [KV heads], per layer."""
         pipeline = self.pipelines["eager" if name in EAGER else "one by one" if name in UNEVEN else "sdpa"]
-        # So that the share of the context is the budget in whole tokens, however kvpress rounds it.
-        press = PRESSES[name](1 - (budget + 1e-6) / len(context))
+        # So that the share of the context is the budget in whole tokens, however kvpress rounds it: what stays, and in KVzip what goes.
+        zip_press = PRESSES[name] is kvpress.KVzipPress
+        press = PRESSES[name](compression_ratio=1 - (budget + (-1e-6 if zip_press else 1e-6)) / len(context)) if name != "full" else None
         scores = {}
-        if press is not None:
+        if zip_press:
+            end = press.compress_post
+
+            def recorded_end(model):
+                end(model)
+                scores.update((layer.self_attn, press.score_val[i].clone()) for i, layer in enumerate(model.model.layers))
+
+            press.compress_post = recorded_end
+        elif press is not None:
             scorer = getattr(press, "press", press)
             score = scorer.score
 
@@ -196,7 +221,7 @@ class Kvpress:
     @staticmethod
     def kept(press, module, scores):
         heads, length = scores.shape
-        if isinstance(press, kvpress.AdaKVPress):
+        if isinstance(press, (kvpress.AdaKVPress, kvpress.KVzipPress)):
             _, masked_head, masked = module.masked_key_indices
             return [set(range(length)) - set(masked[masked_head == head].tolist()) for head in range(heads)]
         n = (press.get_layer_budget(module, length) if isinstance(press, kvpress.PyramidKVPress)
@@ -246,12 +271,16 @@ def main():
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--ours", choices=["command", "hf", "hf-alone"], default="command")
     parser.add_argument("--random", metavar="FAMILY")
+    parser.add_argument("--csv", metavar="FILE")
     arguments = parser.parse_args()
-    if arguments.random and arguments.ours == "command":
-        parser.error("--random is a model of transformers: add --ours hf")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
+        if arguments.random and arguments.ours == "command":  # both read it from a folder
+            made = pathlib.Path(folder) / f"random {arguments.random}"
+            model_of(arguments, "sdpa").save_pretrained(made)
+            shutil.copy(pathlib.Path(arguments.model) / "tokenizer.json", made)
+            arguments.random, arguments.model = None, str(made)
         ours = Kvsim if arguments.ours == "command" else KvsimCaches
         sys.exit(compare(arguments, ours(arguments, pathlib.Path(folder)), Kvpress(arguments)))
 
@@ -304,6 +333,14 @@ def compare(arguments, kvsim, baseline):
         print(f"{name:<18}" + "".join(f"{agree[name, ratio]:>3} of {arguments.prompts:<3} {wrong_lanes[name, ratio]:>3} {tied_lanes[name, ratio]:>4}   "
                                       for ratio in arguments.ratios))
     print("\n".join(listed))
+    if arguments.csv:
+        with open(arguments.csv, "a", newline="") as file:
+            if file.tell() == 0:
+                csv.writer(file, lineterminator="\n").writerow(RESULT)
+            csv.writer(file, lineterminator="\n").writerows(
+                (name, arguments.random or pathlib.Path(arguments.model).name, ratio, arguments.prompts, arguments.context,
+                 arguments.prompts * baseline.lanes, wrong_lanes[name, ratio], tied_lanes[name, ratio]) for ratio in arguments.ratios
+                for name in PRESSES if name != "full")
     ratios = sorted(theirs / ours for ours, theirs in pairs)
     ours, theirs = (statistics.median(column) for column in zip(*pairs))
     print(f"kvpress / kvsim {statistics.median(ratios):.1f} ({ratios[0]:.1f} .. {ratios[-1]:.1f}); per prompt {theirs:.2f} s "

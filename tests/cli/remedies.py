@@ -185,6 +185,9 @@ POLICIES = [
     ("calibrate kvqant long.h5 -o k1.h5 --quiet", r"Did you mean (\w+)", "kvqant => {1}"),
     ("calibrate kivi long.h5 -o k2.h5 --quiet", r"These do: (\w+)", "kivi => {1}"),
     ("calibrate snapkv long.h5 -o k3.h5 --quiet", r"Known: (\w+)|Did you mean (\w+)", "snapkv => {1}"),
+    ("$R kvzip", "write it to a file: kvsim capture (--second-pass)",
+     "kvsim capture --model $M --prompt text.txt --max-new-tokens 1 --quiet -o zp.h5 {1} zip.h5 && kvsim replay zp.h5 --quiet --budget 40 "
+     "--policy 'kvzip(file=zip.h5)'"),
     ("$R critical_kv", "Capture again with (--output-weights)",
      "kvsim $CAP -o w1.h5 {1} && kvsim replay w1.h5 --budget 40 --policy critical_kv --quiet"),
     ("$R fastgen", "Captures made with a (tokenizer) do",

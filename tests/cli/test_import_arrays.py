@@ -233,7 +233,7 @@ class ImportArrays(CommandTest):
                  "prompt,20"]
         cell = lambda row: (row["params"], row["budget"], row["cut"])
         whole = {cell(row): row for row in self.rows("run.h5", *asked)}
-        need_queries = {"d2o", "expected_attention", "full+int8", "full+quest", "future_max_logit", "hashevict", "instinfer",
+        need_queries = {"cap_kv", "compactor", "d2o", "expected_attention", "full+int8", "full+quest", "future_max_logit", "g_kv", "hashevict", "instinfer",
                         "non_causal", "periodic", "r_kv", "razor_attention", "redundancy", "retrieval_attention", "rocketkv", "shadowkv"}
         for name in "rows.h5", "imported.h5":
             refused = set()
@@ -246,9 +246,9 @@ class ImportArrays(CommandTest):
                     with self.subTest(name, policy=row["params"], metric=key):
                         self.assertEqual(row[key] is None, same[key] is None)
                         if row[key] is not None:
-                            # A row about to lose 1 % counts in a mean of directions or does not: one of some 256, whose numbers
-                            # are near 1.
-                            near = 1e-2 if key.startswith("direction") else 1e-5
+                            # Of outputs that floats give to some 1e-6, directions divide by the share that is lost: 1e-4 of rows that
+                            # have lost 1 %, and ten times that where most have lost less, whose weights are small.
+                            near = 1e-3 if key.startswith("direction") else 1e-5
                             self.assertAlmostEqual(row[key], same[key], delta=near * max(1, abs(same[key])))
             # The importer is told no classes of tokens, which fastgen needs.
             self.assertEqual(refused, need_queries | ({"fastgen"} if name == "imported.h5" else set()))

@@ -135,6 +135,21 @@ class Policy(CommandTest):
             if row["spec"] and row["spec"] not in registered("ABSENT"):
                 self.runs(row["spec"])
 
+    def test_presses_that_are_called_equal_keep_what_kvpress_keeps(self):
+        """As tests/bench/compare_kvpress.py has measured on three models at three ratios."""
+        with open(SOURCE / "policies" / "kvpress_kept.csv", newline="") as file:
+            kept = list(csv.DictReader(file))
+        with open(SOURCE / "policies" / "kvpress.csv", newline="") as file:
+            equal = {row["spec"] for row in csv.DictReader(file) if not row["differs"]} - set(registered("ABSENT"))
+        cells = {(row["model"], row["ratio"]) for row in kept}
+        self.assertEqual(len(cells), 9)
+        for spec in equal:
+            rows = [row for row in kept if row["spec"] == spec]
+            self.assertEqual({(row["model"], row["ratio"]) for row in rows}, cells, spec)
+            for row in rows:
+                self.assertEqual(row["differ"], "0", row)
+                self.assertLess(int(row["tied"]), int(row["lanes"]), row)
+
     def runs(self, spec):
         done = self.kvsim("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--prompt-tokens", "8K", "--budget", "2K",
                           "--policy", spec, "--quiet")

@@ -285,13 +285,15 @@ inline void add_peaks(const std::vector<double>& row, std::size_t seen, std::siz
   out.dropped_times_error += paid.dropped * error;
 }
 
-/// Adds a row that gives the share `m` of its attention to `v_e`, and the rest to `v_k`.
+/// Adds a row that gives the share `m` of its attention to `v_e`, and the rest to `v_k`. One that has lost
+/// less than 1 % counts as much less.
 inline void add_direction(double m, const std::vector<double>& v_e, const std::vector<double>& v_k,
                           const std::vector<double>& o, sim::DirectionOutcome& out) {
-  if (m < 0.01) return;
-  out.rows += 1;
-  out.error += distance(v_e, v_k) / norm(o);
-  out.cosine += cosine(v_e, v_k);
+  if (m == 0) return;
+  const double weight = m < 0.01 ? 100 * m : 1;
+  out.weight += weight;
+  out.error += weight * distance(v_e, v_k) / norm(o);
+  out.cosine += weight * cosine(v_e, v_k);
 }
 
 /// Replays one unit under one cell: lanes [first_head, first_head + n_lanes) of a layer, each with the budget

@@ -47,7 +47,7 @@ inline std::vector<double> numbers(const sim::LaneOutcome& lane) {
                          lane.peak.weighted.dropped,
                          lane.peak.low.dropped,
                          lane.peak.dropped_times_error,
-                         static_cast<double>(lane.direction.rows),
+                         lane.direction.weight,
                          lane.direction.error,
                          lane.direction.cosine})
     out.push_back(x);

@@ -41,6 +41,10 @@ void run_capture_command(CaptureOptions& options) {
   options.capture.attention = capture::parse_row_choice(options.attention, "--attention");
   refuse_output(options.capture.output, options.capture.overwrite);
   require_ending(options.capture.output, analysis::Format::h5);
+  if (!options.capture.second_pass.empty()) {
+    refuse_output(options.capture.second_pass, options.capture.overwrite);
+    require_ending(options.capture.second_pass, analysis::Format::h5);
+  }
   options.capture.model_dir = checkpoint_at(options.capture.model_dir);
   options.capture.fields = capture::parse_line_fields(options.fields);
   if (!options.capture.prompt_file.empty()) require_prompt_file(options.capture.prompt_file);
@@ -123,6 +127,9 @@ void add_capture_command(Command app) {
                      "Attention rows to store: none | window:W | full; queries and keys can recompute them");
   command.add_flag("--output-weights", capture.output_weights,
                    "Store each layer's attention output projection too, as the checkpoint has it");
+  command.add_option("--second-pass", capture.second_pass, "FILE",
+                     "Let the model repeat the prompt, too, and write what it attends meanwhile, by which\n"
+                     "kvzip(file=FILE) ranks (HDF5)");
   command.add_option("--elem", capture.elem, "",
                      "Type of stored queries, keys and values, and of the cache: auto | f32 | bf16 | f16");
   command
@@ -143,9 +150,9 @@ void add_capture_command(Command app) {
   group_options(
       command, "Generated text",
       {"--max-new-tokens", "--temperature", "--top-k", "--top-p", "--answer-tokens", "--ignore-eos"});
-  group_options(
-      command, "What is stored",
-      {"--queries", "--column-statistics", "--attention", "--output-weights", "--elem", "--deflate"});
+  group_options(command, "What is stored",
+                {"--queries", "--column-statistics", "--attention", "--output-weights", "--second-pass",
+                 "--elem", "--deflate"});
   group_options(command, "Run", {"--prefill-chunk", "--device", "--compute"});
   command.callback([options] { run_capture_command(*options); });
 }

@@ -19,7 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_output(const std::string& option) {
-  return option == "-o" || option == "--output" || option == "--decisions" || option == "--plot";
+  return option == "-o" || option == "--output" || option == "--decisions" || option == "--plot" ||
+         option == "--second-pass";
 }
 
 /// What a study was made of and what it found; its report and figures may be made again.

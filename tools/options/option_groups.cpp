@@ -16,7 +16,7 @@ void group_shared_options(Command root) {
 }
 
 void require_names_of_outputs(Command root) {
-  for (const char* name : {"--output", "--decisions"})
+  for (const char* name : {"--output", "--decisions", "--second-pass"})
     if (root.has_option(name))
       root.option(name).check(
           {[](std::string& text) { return std::string(text.empty() ? "is empty; name a file" : ""); }});

@@ -11,8 +11,10 @@
 #include "sim/base/suggest.hpp"
 #include "sim/base/version.hpp"
 #include "traces/capture/prompt.hpp"
+#include "traces/capture/second_pass.hpp"
 #include "traces/capture/token_header.hpp"
 #include "traces/capture/trace_recorder.hpp"
+#include "traces/format/reader.hpp"
 #include "traces/model/device.hpp"
 #include "traces/model/generation.hpp"
 #include "traces/model/provenance.hpp"
@@ -105,6 +107,29 @@ void forget_circumstances(trace::Header& header) {
   header.layer_ns.clear();
   header.attn_ns.clear();
   for (trace::Pass& pass : header.passes) pass.start_ns = pass.dur_ns = 0;
+}
+
+/// Runs the second passes over the prompt of the trace that has been written.
+void run_second_passes(const CaptureOptions& options, const Prompt& prompt, const model::ModelConfig& config,
+                       const model::Weights& weights, Progress& progress) {
+  if (!prompt.tokenizer)
+    usage_error("asks the model in words, and the checkpoint has no tokenizer that loads", "--second-pass");
+  const std::unique_ptr<trace::Source> written = trace::open_trace(options.output);
+  std::vector<SecondPass> passes;
+  for (const trace::Cut::At at : {trace::Cut::At::prompt, trace::Cut::At::question}) {
+    if (at == trace::Cut::At::question && std::ranges::none_of(prompt.part_flags, [](auto flags) {
+          return (flags & trace::kFlagQuestion) != 0;
+        }))
+      continue;
+    const trace::Sequence run(*written, 0, {at, 0});
+    passes.push_back(second_pass(run, *prompt.tokenizer, config, weights,
+                                 {.elem = written->header().elem,
+                                  .positions = run.length(),
+                                  .prefill_chunk = options.prefill_chunk,
+                                  .threads = options.threads},
+                                 progress));
+  }
+  write_second_passes(options.second_pass, options.overwrite, written->header().model, passes);
 }
 
 CaptureResult summarise(const CaptureOptions& options, const model::Generation& run, std::uint64_t prompt,
@@ -206,6 +231,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   header.attention_token = tokens_from(choice.first_attention, total);
   if (options.reproducible) forget_circumstances(header);
   writer.finish(header);
+  if (!options.second_pass.empty()) run_second_passes(options, prompt, config, weights, progress);
 
   CaptureResult result = summarise(options, run, prompt_tokens, prompt.tokenizer);
   result.answers = prompt.answers;

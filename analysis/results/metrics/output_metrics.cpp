@@ -11,12 +11,12 @@ MetricValue projected(const Measured& of) {
   return of.cell.layers[of.layer].*total / count(of.outcome.measured_steps());
 }
 
-/// Mean over the rows of all lanes.
+/// Mean over the rows of all lanes by their weight.
 template <double sim::DirectionOutcome::*total>
 MetricValue direction(const Measured& of) {
-  const double rows = sum(of, [](const sim::LaneOutcome& lane) { return lane.direction.rows; });
-  if (rows == 0) return {};
-  return sum(of, [](const sim::LaneOutcome& lane) { return lane.direction.*total; }) / rows;
+  const double weight = sum(of, [](const sim::LaneOutcome& lane) { return lane.direction.weight; });
+  if (weight == 0) return {};
+  return sum(of, [](const sim::LaneOutcome& lane) { return lane.direction.*total; }) / weight;
 }
 
 }  // namespace
@@ -63,17 +63,18 @@ std::vector<Metric> output_metrics() {
       {.key = "direction_error",
        .unit = "ratio",
        .meaning = "distance of the mean value of what is no longer held from that of what is held, over the "
-                  "length of the full cache's output, mean over the query heads and steps that have lost 1 % "
-                  "of their attention or more; null if none has",
+                  "length of the full cache's output, mean over query heads and steps; those that have lost "
+                  "less than 1 % of their attention count as much less; null if none has lost any",
        .formula = "|v_E - v_K| / |o| = output_error of the row / m, where m = sum of a(j) over j not in S_t, "
-                  "v_E = sum of a(j) v_j over these / m, v_K = o', so that o - o' = m (v_E - v_K)",
+                  "v_E = sum of a(j) v_j over these / m, v_K = o', so that o - o' = m (v_E - v_K); weight "
+                  "min(m / 0.01, 1)",
        .label = "direction error",
        .better = Better::lower,
        .measure = direction<&sim::DirectionOutcome::error>,
        .whole = Whole::all_lanes},
       {.key = "direction_cosine",
        .unit = "ratio",
-       .meaning = "cosine of the same two mean values, v_E and v_K, mean over the same query heads and steps",
+       .meaning = "cosine of the same two mean values, v_E and v_K, mean likewise",
        .label = "cosine of evicted and held values",
        .better = Better::higher,
        .measure = direction<&sim::DirectionOutcome::cosine>,

@@ -12,7 +12,7 @@ constexpr std::size_t kRows = 8, kColumns = 256;
 
 }  // namespace
 
-std::vector<double> projected_norms(const MatrixView& values, const MatrixView& weights) {
+std::vector<double> projected_norms(const MatrixView& values, const MatrixView& weights, Norm norm) {
   std::vector<double> out(values.rows);
   std::array<float, kRows * kColumns> tile;
   for (std::size_t first = 0; first < values.rows; first += kRows) {
@@ -28,10 +28,14 @@ std::vector<double> projected_norms(const MatrixView& values, const MatrixView& 
         }
       }
       for (std::size_t i = 0; i < rows; ++i)
-        for (std::size_t h = 0; h < columns; ++h)
-          out[first + i] += std::abs(static_cast<double>(tile[i * kColumns + h]));
+        for (std::size_t h = 0; h < columns; ++h) {
+          const double x = tile[i * kColumns + h];
+          out[first + i] += norm == Norm::l1 ? std::abs(x) : x * x;
+        }
     }
   }
+  if (norm == Norm::euclidean)
+    for (double& x : out) x = std::sqrt(x);
   return out;
 }
 

@@ -6,8 +6,11 @@
 
 namespace kvsim::policy {
 
-/// Returns the L1 norm of every row of values @ weights; values [n, dim], weights [dim, hidden]. Products are
+enum class Norm { l1, euclidean };
+
+/// Returns the norm of every row of values @ weights; values [n, dim], weights [dim, hidden]. Products are
 /// summed in float over dim, as a model computes them, and the norm in double.
-std::vector<double> projected_norms(const MatrixView& values, const MatrixView& weights);
+std::vector<double> projected_norms(const MatrixView& values, const MatrixView& weights,
+                                    Norm norm = Norm::l1);
 
 }  // namespace kvsim::policy

@@ -209,7 +209,7 @@ TEST_CASE("tokens that are nowhere, of those in sight: over all lanes, and withi
   }
 }
 
-TEST_CASE("direction is a mean over the rows of all lanes, undefined where none has lost enough") {
+TEST_CASE("direction is a mean over the rows of all lanes by weight, undefined where none has lost any") {
   sim::Outcome outcome = worked_outcome();
   CHECK_FALSE(rows_of(outcome, Scope::all)[0]["direction_error"]);
   outcome.cells[0].lanes[0].direction = {3, 1.5, -1.5};

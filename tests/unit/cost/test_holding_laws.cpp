@@ -58,8 +58,9 @@ bool coarse(const policy::Composition& composition) {
 
 /// Budgets follow from the trace.
 bool measured_split(const policy::Composition& composition) {
-  static const std::set<std::string> names = {"xkv",         "adakv", "best_split", "cake_layers",
-                                              "lava_layers", "zipvl", "d2o_layers", "retrieval_heads"};
+  static const std::set<std::string> names = {"xkv",           "adakv",      "best_split", "cake_layers",
+                                              "lava_layers",   "zipvl",      "d2o_layers", "retrieval_heads",
+                                              "one_threshold", "lazy_layers"};
   return names.count(composition.allocation.spec->name) > 0;
 }
 

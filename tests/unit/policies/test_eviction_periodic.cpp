@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "policies/api/composition.hpp"
@@ -89,6 +90,25 @@ std::vector<double> attended(const Run& run, const Positions& at, std::size_t wi
       };
       for (std::size_t j = 0; j <= i; ++j) sum += weight(j);
       for (std::size_t j = 0; j <= i; ++j) out[j] += weight(j) / sum;
+    }
+  return out;
+}
+
+/// The largest attention of any head in each of the last rows, mean over these.
+std::vector<double> peaks(const Run& run, const Positions& at, std::size_t window) {
+  std::vector<double> out(at.size());
+  for (std::size_t i = at.size() - window; i < at.size(); ++i)
+    for (std::size_t j = 0; j + window < at.size(); ++j) {
+      double most = 0;
+      for (int head = 0; head < run.unit.group; ++head) {
+        double sum = 0;
+        const auto weight = [&](std::size_t k) {
+          return weight_of(run, head, static_cast<std::size_t>(at[i]), static_cast<std::size_t>(at[k]));
+        };
+        for (std::size_t k = 0; k <= i; ++k) sum += weight(k);
+        most = std::max(most, weight(j) / sum);
+      }
+      out[j] += most / static_cast<double>(window);
     }
   return out;
 }
@@ -197,6 +217,59 @@ TEST_CASE("periodic cuts as its definition does") {
   }
 }
 
+TEST_CASE("a token's score from one cut counts at the next, by hand") {
+  // Token 3 sees tokens 0, 1 and 2 as 4 : 2 : 1; the prompt is cut to 0, 1 and the window, token 3. As token
+  // 4 comes, of 0 and 1, shares 1 and 1/2 of the largest, 0 stays. As token 5 comes, token 4 has seen 0 and 3
+  // as 1 : 2: shares 1/2 and 1, so 3 stays. If .8 of each earlier sum is added, 0 has 1, 1.8 and 1.94; if .3
+  // is, 1, 1.3 and .89.
+  Run run = blank_run({.prompt = 4, .decode = 2, .n_lanes = 1, .group = 1});
+  const float first[4] = {4, 2, 1, 1};
+  for (std::size_t j = 0; j < 4; ++j) {
+    run.keys[0][j * 3] = std::log(first[j]);
+    run.p(0, 3, j) = first[j] / 8;
+  }
+  run.keys[0][3 * 3 + 1] = std::log(2.0F);
+  run.queries[0][3 * 3] = run.queries[0][4 * 3 + 1] = static_cast<float>(1 / kScale);
+  const auto held = [&](const std::string& rule) {
+    return feed("periodic(base=group_peaks(window=1),interval=1" + rule + ")", run, 3).held;
+  };
+  CHECK(held("") == std::vector<Positions>{{0, 3, 4}, {3, 4, 5}});
+  CHECK(held(",carry=sum,fading=0.8") == std::vector<Positions>{{0, 3, 4}, {0, 4, 5}});
+  CHECK(held(",carry=sum,fading=0.3") == std::vector<Positions>{{0, 3, 4}, {3, 4, 5}});
+  CHECK(held(",carry=max") == std::vector<Positions>{{0, 3, 4}, {3, 4, 5}});
+}
+
+TEST_CASE("periodic carries scores as its definition does") {
+  std::size_t differ = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const Run run = attending_run({.prompt = 16, .decode = 30, .n_lanes = 1, .group = 2}, seed);
+    const std::size_t budget = 8 + seed % 7, interval = 1 + seed % 4;
+    for (const std::string carry : {"max", "mean", "sum"}) {
+      std::map<Position, double> before;
+      const Fed expected = slow(run, budget, interval, 3, false, [&](const Positions& at) {
+        std::vector<double> scores = peaks(run, at, 3);
+        const double most = *std::max_element(scores.begin(), scores.end());
+        for (std::size_t i = 0; i + 3 < at.size(); ++i) {
+          double& score = scores[i] /= most;
+          if (const auto known = before.find(at[i]); known != before.end())
+            score = carry == "max"    ? std::max(0.6 * known->second, score)
+                    : carry == "mean" ? 0.6 * known->second + 0.4 * score
+                                      : 0.6 * known->second + score;
+          before[at[i]] = score;
+        }
+        return scores;
+      });
+      const std::string rule = "periodic(base=group_peaks(window=3),interval=" + std::to_string(interval);
+      CAPTURE(seed, carry);
+      CHECK(feed(rule + ",fading=0.6,carry=" + carry + ")", run, budget).held == expected.held);
+      if (feed(rule + ")", run, budget).held != expected.held) ++differ;
+      CHECK(feed(rule + ",fading=0,carry=" + carry + ")", run, budget).held ==
+            feed(rule + ")", run, budget).held);
+    }
+  }
+  CHECK(differ > 10);
+}
+
 TEST_CASE("periodic computes rows with the model's cap and sinks") {
   // The heads' sinks take nearly all of a row and next to nothing, so that heads weigh otherwise than
   // without.
@@ -238,8 +311,8 @@ TEST_CASE("a random base draws anew at every cut, and again alike for a seed") {
 }
 
 TEST_CASE("systems that are looked for and are not here say why") {
-  for (const std::string name : {"cacheblend", "kvzip", "locret", "g_kv", "MagicDec", "block-attention",
-                                 "LazyEviction", "MorphKV", "rpc"})
+  for (const std::string name : {"cacheblend", "KVCompose", "locret", "dynamic_kv", "MagicDec",
+                                 "block-attention", "LazyEviction", "MorphKV", "rpc"})
     CHECK_THROWS_WITH(parse_composition(name, builtin()), Catch::Contains("is not here: "));
 }
 

@@ -208,8 +208,12 @@ TEST_CASE("every parameter of a registered policy has an effect") {
     // Those of replacements are looked at where there are requests (unit/prefix).
     if (spec.kind() == Kind::replacement) continue;
     if (!complete(spec)) continue;  // needs a file; its own test has one
+    if (spec.name == "lazy_layers")
+      continue;  // of 1,024 tokens and rows with a peak; its own test changes each
     for (const ParamSpec& param : spec.params) {
       if (param.name == "own_traces") continue;  // matters where a file is read
+      if (param.name == "fading")
+        continue;  // matters beside carry with a smaller interval; its own test changes it
       for (const std::string& value : other_values(spec.kind(), param)) {
         if (is_default(param, value)) continue;
         const std::string changed = param.name + "=" + value;

@@ -221,7 +221,7 @@ void compare(const test::TraceShape& shape, const trace::Cut& cut = {}) {
           CHECK(got.attention_loss_oracle == Approx(expected.attention_loss_oracle).margin(1e-4));
           CHECK(got.output_error == Approx(expected.output_error).margin(1e-4));
           CHECK(got.output_cosine == Approx(expected.output_cosine).margin(1e-4));
-          CHECK(got.direction.rows == expected.direction.rows);
+          CHECK(got.direction.weight == Approx(expected.direction.weight).epsilon(1e-4).margin(2e-4));
           CHECK(got.direction.error == Approx(expected.direction.error).epsilon(1e-4).margin(2e-4));
           CHECK(got.direction.cosine == Approx(expected.direction.cosine).margin(2e-4));
           CHECK(got.evidence.paid == Approx(expected.evidence.paid).margin(1e-4));
@@ -270,7 +270,7 @@ TEST_CASE("a selection of everything is the same as none") {
         if (policy != "full") continue;
         CHECK(all.attention_loss == 0);
         CHECK(all.output_error == 0);
-        CHECK(all.direction.rows == 0);
+        CHECK(all.direction.weight == 0);
         CHECK(all.output_cosine == none.output_cosine);
         CHECK(outcome.cells[other].layers[0].projected_error == 0);
         CHECK(all.read->recall == static_cast<double>(all.steps));

@@ -78,7 +78,7 @@ def workload(kind: str, *, chat: bool=..., context: _Option=..., count: _Option=
     """Prompts with answers, `kvsim.workload("needle-multi-key", facts=8, context=1000, count=24)`, as dicts."""
     ...
 
-def capture(model: Path, output: Path, *, prompt: str | None=None, prompt_file: Path | None=None, progress: Progress=None, answer_tokens: Path | None=..., attention: _Option=..., chat: bool=..., column_statistics: bool=..., compute: _Option=..., deflate: _Option=..., device: _Option=..., elem: _Option=..., engine: _Option=..., fields: _Option=..., ignore_eos: bool=..., item: _Option=..., max_new_tokens: _Option=..., output_weights: bool=..., overwrite: bool=..., prefill_chunk: _Option=..., queries: _Option=..., seed: _Option=..., temperature: _Option=..., threads: _Option=..., tokens: Path | None=..., top_k: _Option=..., top_p: _Option=..., workload: Path | None=...) -> Trace:
+def capture(model: Path, output: Path, *, prompt: str | None=None, prompt_file: Path | None=None, progress: Progress=None, answer_tokens: Path | None=..., attention: _Option=..., chat: bool=..., column_statistics: bool=..., compute: _Option=..., deflate: _Option=..., device: _Option=..., elem: _Option=..., engine: _Option=..., fields: _Option=..., ignore_eos: bool=..., item: _Option=..., max_new_tokens: _Option=..., output_weights: bool=..., overwrite: bool=..., prefill_chunk: _Option=..., queries: _Option=..., second_pass: Path | None=..., seed: _Option=..., temperature: _Option=..., threads: _Option=..., tokens: Path | None=..., top_k: _Option=..., top_p: _Option=..., workload: Path | None=...) -> Trace:
     """Runs a model on a prompt (a text, or prompt_file=, tokens=, workload= and item=) and records its keys, values and queries."""
     ...
 

@@ -1,0 +1,50 @@
+#include "policies/parts/rows/leverage.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvsim::policy {
+namespace {
+
+/// The lower triangle of X'X + ridge I, [dim, dim].
+std::vector<double> moments(std::span<const double> rows, std::size_t dim, double ridge) {
+  std::vector<double> out(dim * dim);
+  for (std::size_t first = 0; first < rows.size(); first += dim)
+    for (std::size_t a = 0; a < dim; ++a)
+      for (std::size_t b = 0; b <= a; ++b) out[a * dim + b] += rows[first + a] * rows[first + b];
+  for (std::size_t a = 0; a < dim; ++a) out[a * dim + a] += ridge;
+  return out;
+}
+
+/// In place: the lower triangular L of L L' = matrix.
+void factorise(std::vector<double>& matrix, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j <= i; ++j) {
+      double rest = matrix[i * n + j];
+      for (std::size_t k = 0; k < j; ++k) rest -= matrix[i * n + k] * matrix[j * n + k];
+      // Rounding alone can leave nothing of what the ridge has put there.
+      matrix[i * n + j] =
+          i == j ? std::sqrt(std::max(rest, std::numeric_limits<double>::min())) : rest / matrix[j * n + j];
+    }
+}
+
+}  // namespace
+
+std::vector<double> leverages(std::span<const double> rows, std::size_t dim, double ridge) {
+  std::vector<double> factor = moments(rows, dim, ridge), solved(dim), out;
+  factorise(factor, dim);
+  for (std::size_t first = 0; first < rows.size(); first += dim) {
+    double squares = 0;
+    for (std::size_t i = 0; i < dim; ++i) {
+      double rest = rows[first + i];
+      for (std::size_t k = 0; k < i; ++k) rest -= factor[i * dim + k] * solved[k];
+      solved[i] = rest / factor[i * dim + i];
+      squares += solved[i] * solved[i];
+    }
+    out.push_back(squares);
+  }
+  return out;
+}
+
+}  // namespace kvsim::policy
