@@ -83,7 +83,7 @@ def model_of(arguments, kind):
     from served_models import wide
 
     # Nothing ends a text: kvpress does not look at the first token of an answer.
-    return wide(arguments.random, kind=kind, vocab_size=len(tokenizer_of(arguments)), max_position_embeddings=2 * arguments.context,
+    return wide(arguments.random, kind=kind, vocab_size=len(tokenizer_of(arguments)), max_position_embeddings=3 * arguments.context,
                 eos_token_id=None)
 
 
@@ -312,7 +312,10 @@ def compare(arguments, kvsim, baseline):
         kept = kvsim.kept()
         for name, ratio in cells:
             text, layers = answers[name, ratio]
-            tied, differing = compare_kept(kept[name, budgets[ratio]], layers)
+            mine = kept[name, budgets[ratio]]
+            if PRESSES[name] is kvpress.KVzipPress:  # a tie may be one of two layers
+                mine, layers = [sum(mine, [])], [(torch.cat([scores for scores, _ in layers]), sum((of_layer for _, of_layer in layers), []))]
+            tied, differing = compare_kept(mine, layers)
             tied_lanes[name, ratio] += tied
             wrong_lanes[name, ratio] += differing
             ours = baseline.tokenizer.decode(tokens[name, budgets[ratio]], skip_special_tokens=True)
@@ -338,7 +341,7 @@ def compare(arguments, kvsim, baseline):
             if file.tell() == 0:
                 csv.writer(file, lineterminator="\n").writerow(RESULT)
             csv.writer(file, lineterminator="\n").writerows(
-                (name, arguments.random or pathlib.Path(arguments.model).name, ratio, arguments.prompts, arguments.context,
+                (name, "/".join(pathlib.Path(arguments.model).parts[-2 if arguments.model.endswith("/model") else -1:]), ratio, arguments.prompts, arguments.context,
                  arguments.prompts * baseline.lanes, wrong_lanes[name, ratio], tied_lanes[name, ratio]) for ratio in arguments.ratios
                 for name in PRESSES if name != "full")
     ratios = sorted(theirs / ours for ours, theirs in pairs)
