@@ -38,7 +38,7 @@ class Requests(CommandTest):
                               hashlib.sha256(path.read_bytes()).hexdigest()], stated)
 
     def test_info_counts_as_python_does(self):
-        seen, hits, half, tokens = set(), 0, [0, 0], 0
+        seen, hits, half, tokens, elsewhere = set(), 0, [0, 0], 0, 0
         lines = gzip.decompress(SAMPLE.read_bytes()).decode().splitlines()
         for i, line in enumerate(lines):
             request = json.loads(line)
@@ -47,6 +47,8 @@ class Requests(CommandTest):
                 if block not in seen:
                     break
                 run += min(512, request["input_length"] - 512 * place)
+            elsewhere += sum(min(512, request["input_length"] - 512 * place) for place, block in enumerate(request["hash_ids"])
+                             if block in seen) - run
             seen.update(request["hash_ids"])
             hits += run
             tokens += request["input_length"]
@@ -58,6 +60,8 @@ class Requests(CommandTest):
                                                     "half_ceiling_tokens", "half_tokens")],
                          [len(lines), len(seen), tokens, hits, *half])
         self.assertEqual(float(row["ceiling"]), hits / tokens)
+        self.assertEqual(row["elsewhere_tokens"], "")
+        self.assertEqual(self.row(SAMPLE, "--hash", "content")["elsewhere_tokens"], str(elsewhere))
         text = self.ok("requests", "info", SAMPLE)
         self.assertIn(f"({hits} of {tokens} prompt tokens)", text)
 

@@ -86,27 +86,35 @@ Traces sharing_columns() {
   const auto part = [&](Ceiling S::*window, std::uint64_t Ceiling::*hits) {
     return of([=](const S& s) { return share(s.*window.*hits, (s.*window).tokens); });
   };
-  return {{"blocks", "", "blocks of all prompts", of(&S::blocks)},
-          {"distinct_blocks", "", "different ones, each behind its prefix", of(&S::distinct)},
-          {"seen_once", "share", "of the distinct: in one prompt alone",
-           of([](const S& s) { return share(s.seen_once, s.distinct); })},
-          {"roots", "", "different first blocks", of(&S::roots)},
-          {"branching", "", "blocks that more than one other stands behind", of(&S::branching)},
-          {"widest", "", "blocks that stand behind one, at most", of(&S::widest)},
-          {"deepest", "", "blocks of the longest prompt", of(&S::deepest)},
-          {"top_reuse", "share", "of the reuses: by the 1 % of distinct blocks that are reused most",
-           of(&S::top_share)},
-          {"ceiling", "share", "of all prompt tokens: those that a cache without limits would have had",
-           part(&S::all, &Ceiling::hit_tokens)},
-          {"ceiling_tokens", "tokens", "these", of([](const S& s) { return s.all.hit_tokens; })},
-          {"ceiling_whole", "share", "the same of whole blocks alone", part(&S::all, &Ceiling::whole_tokens)},
-          {"half_ceiling", "share", "the ceiling over the last half of the requests",
-           part(&S::last_half, &Ceiling::hit_tokens)},
-          {"half_ceiling_tokens", "tokens", "these", of([](const S& s) { return s.last_half.hit_tokens; })},
-          {"half_tokens", "tokens", "prompt tokens of the last half",
-           of([](const S& s) { return s.last_half.tokens; })},
-          {"half_ceiling_whole", "share", "the same of whole blocks alone",
-           part(&S::last_half, &Ceiling::whole_tokens)}};
+  return {
+      {"blocks", "", "blocks of all prompts", of(&S::blocks)},
+      {"distinct_blocks", "", "different ones, each behind its prefix", of(&S::distinct)},
+      {"seen_once", "share", "of the distinct: in one prompt alone",
+       of([](const S& s) { return share(s.seen_once, s.distinct); })},
+      {"roots", "", "different first blocks", of(&S::roots)},
+      {"branching", "", "blocks that more than one other stands behind", of(&S::branching)},
+      {"widest", "", "blocks that stand behind one, at most", of(&S::widest)},
+      {"deepest", "", "blocks of the longest prompt", of(&S::deepest)},
+      {"top_reuse", "share", "of the reuses: by the 1 % of distinct blocks that are reused most",
+       of(&S::top_share)},
+      {"ceiling", "share", "of all prompt tokens: those that a cache without limits would have had",
+       part(&S::all, &Ceiling::hit_tokens)},
+      {"ceiling_tokens", "tokens", "these", of([](const S& s) { return s.all.hit_tokens; })},
+      {"ceiling_whole", "share", "the same of whole blocks alone", part(&S::all, &Ceiling::whole_tokens)},
+      {"elsewhere", "share",
+       "of all prompt tokens: those of blocks that earlier requests had, but behind another prefix, as a cache "
+       "keyed by piece finds them; ids of content alone tell",
+       of([](const S& s) {
+         return s.elsewhere_tokens ? share(*s.elsewhere_tokens, s.all.tokens) : Value();
+       })},
+      {"elsewhere_tokens", "tokens", "these", of([](const S& s) { return s.elsewhere_tokens; })},
+      {"half_ceiling", "share", "the ceiling over the last half of the requests",
+       part(&S::last_half, &Ceiling::hit_tokens)},
+      {"half_ceiling_tokens", "tokens", "these", of([](const S& s) { return s.last_half.hit_tokens; })},
+      {"half_tokens", "tokens", "prompt tokens of the last half",
+       of([](const S& s) { return s.last_half.tokens; })},
+      {"half_ceiling_whole", "share", "the same of whole blocks alone",
+       part(&S::last_half, &Ceiling::whole_tokens)}};
 }
 
 Traces columns() {
@@ -200,6 +208,10 @@ void write_one(std::ostream& out, const NamedRequests& trace) {
        "the most reused 1 % of blocks have " + percent(Value(sharing.top_share)) + " of reuses");
   write_ceiling(out, "ceiling", sharing.all);
   write_ceiling(out, "last half", sharing.last_half);
+  if (sharing.elsewhere_tokens)
+    line(out, "elsewhere",
+         percent(share(*sharing.elsewhere_tokens, sharing.all.tokens)) + " more (" +
+             std::to_string(*sharing.elsewhere_tokens) + " tokens) behind another prefix than before");
 }
 
 /// For people: a paragraph per trace.

@@ -70,12 +70,12 @@ class LlmservingsimReader : public LineReader {
     const bool known = read_tokens(call, "input_tok_ids", prompt, tokens_);
     if (!known) return out.add(request, prompt, generated, nullptr);
     ids_.clear();
-    append_chained_ids(tokens_, out.block_tokens(), tail_, ids_);
+    append_ids(tokens_, out.block_tokens(), out.trace().hashing, tail_, ids_);
     const std::uint32_t number = out.add(request, prompt, generated, &ids_);
     if (read_tokens(call, "output_tok_ids", generated, output_)) {
       tokens_.insert(tokens_.end(), output_.begin(), output_.end());
       ids_.clear();
-      append_chained_ids(tokens_, out.block_tokens(), tail_, ids_);
+      append_ids(tokens_, out.block_tokens(), out.trace().hashing, tail_, ids_);
       out.add_final_blocks(ids_);
     }
     return number;

@@ -26,8 +26,8 @@ class OpenAiReader : public LineReader {
     const std::vector<std::int32_t> tokens = options_.encode(
         chat ? boost::json::serialize(body.array("messages")) : body.text("prompt"), chat, out.where());
     ids_.clear();
-    append_chained_ids(std::vector<std::uint64_t>(tokens.begin(), tokens.end()), out.block_tokens(), tail_,
-                       ids_);
+    append_ids(std::vector<std::uint64_t>(tokens.begin(), tokens.end()), out.block_tokens(),
+               out.trace().hashing, tail_, ids_);
     const char* most = body.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
     out.add({}, tokens.size(), body.integer_or(most, 0, kMostTokens, 0), &ids_);
   }

@@ -36,12 +36,12 @@ class OwnJsonReader : public LineReader {
       return;
     }
     ids_.clear();
-    append_chained_ids(prompt_, out.block_tokens(), tail_, ids_);
+    append_ids(prompt_, out.block_tokens(), out.trace().hashing, tail_, ids_);
     out.add(request, prompt_tokens_, output_tokens_, &ids_);
     if (!output_known) return;
     prompt_.insert(prompt_.end(), output_.begin(), output_.end());
     ids_.clear();
-    append_chained_ids(prompt_, out.block_tokens(), tail_, ids_);
+    append_ids(prompt_, out.block_tokens(), out.trace().hashing, tail_, ids_);
     out.add_final_blocks(ids_);
   }
 

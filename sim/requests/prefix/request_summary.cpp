@@ -1,6 +1,7 @@
 #include "sim/requests/prefix/request_summary.hpp"
 
 #include <algorithm>
+#include <boost/unordered/unordered_flat_set.hpp>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -24,6 +25,19 @@ void count_hits(const RequestTrace& trace, const PrefixTree& tree, Sharing& out)
   for (std::size_t i = 0; i < tree.requests(); ++i) {
     add(out.all, i);
     if (i >= tree.requests() / 2) add(out.last_half, i);
+  }
+  if (trace.hashing == requests::Hashing::chained) return;
+  boost::unordered_flat_set<requests::BlockId> seen;
+  out.elsewhere_tokens = 0;
+  for (std::size_t i = 0; i < tree.requests(); ++i) {
+    const Request& request = trace.requests[i];
+    const std::span<const requests::BlockId> blocks = trace.prompt_blocks(request);
+    for (std::size_t block = runs[i]; block < blocks.size(); ++block)
+      if (seen.contains(blocks[block]))
+        *out.elsewhere_tokens +=
+            std::min<std::uint64_t>(trace.block_tokens, request.prompt_tokens - block * trace.block_tokens);
+    const std::span<const requests::BlockId> left = trace.final_blocks(request);
+    seen.insert(left.begin(), left.end());
   }
 }
 

@@ -30,6 +30,9 @@ struct Sharing {
   double top_share = 0;         ///< of the reuses (occurrences but the first): those of the 1 % of distinct
                                 ///< blocks, rounded down, that are reused most
   Ceiling all{}, last_half{};   ///< last_half: of the requests from number n / 2 on
+  /// Prompt tokens of blocks that earlier requests had, but not in such a run: what a cache that is keyed by
+  /// piece finds behind other prefixes. None where an id names its whole prefix.
+  std::optional<std::uint64_t> elsewhere_tokens{};
 };
 
 struct RequestSummary {

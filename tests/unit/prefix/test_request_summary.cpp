@@ -5,6 +5,7 @@
 #include "sim/requests/prefix/request_summary.hpp"
 #include "tests/support/source_folder.hpp"
 #include "traces/requests/read_requests.hpp"
+#include "traces/requests/token_blocks.hpp"
 
 namespace kvsim::test_request_summary {
 
@@ -32,6 +33,34 @@ RequestTrace trace_of(std::uint32_t block_tokens, const std::vector<std::uint32_
 }
 
 }  // namespace
+
+TEST_CASE("a cache that is keyed by piece finds blocks behind other prefixes, too") {
+  // Request 1 finds documents 2 and 3 in the other order, request 2 document 1 as its prefix and 3 behind it,
+  // and 5 tokens of 4 nowhere; request 3 them, and document 2 twice.
+  RequestTrace trace = trace_of(10, {30, 20, 25, 25}, {{1, 2, 3}, {3, 2}, {1, 3, 4}, {2, 2, 4}});
+  trace.hashing = requests::Hashing::content;
+  const RequestSummary summary = summarize(trace);
+  CHECK(summary.sharing->all.hit_tokens == 10);
+  CHECK(summary.sharing->elsewhere_tokens == 0 + 20 + 10 + 25);
+  // A chained id names its whole prefix, and stands behind no other.
+  CHECK_FALSE(summarize(trace_of(10, {25, 20}, {{1, 2, 3}, {1, 4}})).sharing->elsewhere_tokens);
+}
+
+TEST_CASE("ids of tokens name a block, or it and all before it") {
+  const std::vector<std::uint64_t> one{1, 2, 3, 4, 5}, other{9, 9, 3, 4, 5};
+  for (const auto hashing : {requests::Hashing::chained, requests::Hashing::content}) {
+    std::vector<BlockId> a, b;
+    append_ids(one, 2, hashing, requests::Tail::partial, a);
+    append_ids(other, 2, hashing, requests::Tail::partial, b);
+    REQUIRE(a.size() == 3);
+    CHECK(a[0] != b[0]);
+    CHECK((a[1] == b[1]) == (hashing == requests::Hashing::content));
+    CHECK((a[2] == b[2]) == (hashing == requests::Hashing::content));
+    std::vector<BlockId> whole;
+    append_ids(one, 2, hashing, requests::Tail::missing, whole);
+    CHECK(whole == std::vector<BlockId>(a.begin(), a.end() - 1));
+  }
+}
 
 TEST_CASE("an infinite cache holds the leading runs of blocks that were there") {
   // Request 1 finds block 1 (10 tokens), request 2 blocks 1, 2 and the rest 3 of 5 tokens, request 3 nothing,

@@ -303,7 +303,9 @@ TEST_CASE("logs of one's own name their columns") {
                     Catch::Contains("only a tokenizer knows"));
   lines.block_tokens = 2;
   lines.fields = {{"prompt", "ids"}};
-  lines.encode = [](std::string_view text) { return std::vector<std::int32_t>(text.begin(), text.end()); };
+  lines.encode = [](const std::string& text, bool, const std::string&) {
+    return std::vector<std::int32_t>(text.begin(), text.end());
+  };
   const RequestTrace blocks =
       read(R"({"time": 1, "ids": [1, 2, 3, 4, 5], "output": [6, 7, 8], "session": 4})"
            "\n"
