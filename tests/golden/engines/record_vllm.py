@@ -193,4 +193,5 @@ def main():
         globals()[part]()
 
 
-main()
+if __name__ == "__main__":  # processes of ranks read this file, too
+    main()
