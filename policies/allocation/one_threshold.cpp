@@ -57,6 +57,8 @@ PolicySpec spec() {
           "protects left out, are counted per lane, of equal ones the first lane's. In its own measure, "
           "the sum of scores kept, no other split keeps more. It suits scores that mean the same in every "
           "layer.",
+      .departures = {{"authors' code: a head may keep nothing, and in kvpress nothing but sinks",
+                      "every lane keeps its floor: what is protected, and one token more"}},
       .cost = cost_of,
       .rule = AllocationRule{.uses_scores = true, .make = made<OneThreshold>}};
 }
