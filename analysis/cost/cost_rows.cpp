@@ -175,6 +175,25 @@ Columns<CostRow> of_drafts() {
        [](const CostRow& row) { return row.drafting ? Value(row.drafted_bytes) : Value(); }}};
 }
 
+Columns<CostRow> of_assembly() {
+  const auto of = [](auto get) {
+    return [get](const CostRow& row) {
+      return row.assembly ? as_field(std::invoke(get, *row.assembly)) : Value();
+    };
+  };
+  using cost::AssemblyTime;
+  return {{"assembled_tokens", "tokens",
+           "of a prompt that are computed where documents' caches are reused (--computed); null: not asked",
+           of(&AssemblyTime::computed)},
+          {"assembled_bytes", "bytes", "of the others' keys and values on one device, of the batch",
+           of(&AssemblyTime::bytes)},
+          {"assembled_compute_seconds", "s", "of the batch's prompts", of(&AssemblyTime::compute)},
+          {"assembled_load_seconds", "s", "in which these bytes come from where documents lie (--documents)",
+           of(&AssemblyTime::load)},
+          {"assembled_ttft_seconds", "s", "to the first token: layers are loaded while others are computed",
+           of(&AssemblyTime::first_token)}};
+}
+
 const Columns<CostRow>& columns() {
   static const Columns<CostRow> all = [] {
     Columns<CostRow> out = identity();
@@ -182,7 +201,7 @@ const Columns<CostRow>& columns() {
     add_latency(out);
     add_pass(out, "prefill", "the prefill", &cost::Latency::prefill);
     add_pass(out, "step", "the mean decode step", &cost::Latency::mean_step);
-    return std::move(out) + of_tiers() + of_drafts();
+    return std::move(out) + of_tiers() + of_drafts() + of_assembly();
   }();
   return all;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "analysis/results/records.hpp"
+#include "sim/cost/assembly.hpp"
 #include "sim/cost/drafting.hpp"
 #include "sim/cost/estimate.hpp"
 
@@ -25,6 +26,7 @@ struct CostRow {
   std::optional<std::uint64_t> largest_batch{};  ///< within the machine's memory; nothing: not asked
   std::optional<cost::Drafting> drafting{};      ///< for the full cache; nothing: not asked
   std::uint64_t drafted_bytes = 0;               ///< after the last token, the full cache included
+  std::optional<cost::AssemblyTime> assembly{};  ///< of documents' caches; nothing: not asked
   std::string skipped{};                         ///< why there is no estimate. Not a key
 };
 

@@ -155,6 +155,9 @@ std::vector<CostRow> cost_rows(const CostStudy& study) {
     if (!row.skipped.empty()) continue;
     row.estimate = results[i].estimate;
     row.largest_batch = results[i].largest_batch;
+    if (study.computed)
+      row.assembly =
+          cost::assembly_time(study.model, study.machine, asked[i].serving, *study.computed, study.documents);
     if (!study.acceptance) continue;
     const cost::Serving& serving = asked[i].serving;
     row.drafting = cost::fastest_drafting(study.model, study.machine, serving, row.estimate->time.per_token,

@@ -18,7 +18,9 @@ struct CostStudy {
   std::vector<policy::Composition> policies{};
   std::vector<sim::Budget> budgets{};  ///< may be empty when every policy has a size of its own
   std::optional<double> acceptance{};  ///< of tokens that each cache drafts for the full one; none: not asked
-  unsigned threads = 0;                ///< 0: all. Never changes a row
+  std::optional<double> computed{};    ///< share of prompts of documents, as cost::assembly_time() takes it
+  std::optional<cost::Tier> documents{};  ///< where these lie; none: on the device
+  unsigned threads = 0;                   ///< 0: all. Never changes a row
 
   std::uint64_t points() const;
 };

@@ -249,6 +249,20 @@ void print_drafts(std::ostream& out, const std::vector<CostRow>& rows) {
   table.print(out);
 }
 
+bool assembles(const std::vector<CostRow>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const CostRow& row) { return row.assembly.has_value(); });
+}
+
+/// Of one workload, whatever the policy.
+void print_assembly(std::ostream& out, const std::vector<CostRow>& rows) {
+  const auto asked = std::ranges::find_if(rows, [](const CostRow& row) { return row.assembly.has_value(); });
+  if (asked == rows.end()) return;
+  const cost::AssemblyTime& of = *asked->assembly;
+  out << "\nPut together of documents' caches: " << of.computed << " tokens computed in "
+      << people_text(1e3 * of.compute) << " ms, " << people_text(gib(of.bytes)) << " GiB loaded in "
+      << people_text(1e3 * of.load) << " ms, TTFT " << people_text(1e3 * of.first_token) << " ms\n";
+}
+
 void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
   const Sections sections(rows);
   const Units units = units_of(rows);
@@ -279,6 +293,7 @@ void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
   sections.print(out, "Time of a decode step, mean, ms", step);
   print_links(out, sections, rows);
   print_drafts(out, rows);
+  print_assembly(out, rows);
   print_preemption(out, rows);
   out << "\nc, m, o: bound by compute, by memory, by overhead (launches, links)\n" << units.legend << '\n';
 }
@@ -311,6 +326,7 @@ void print_points(std::ostream& out, const std::vector<CostRow>& rows) {
   table.add_column("TPOT ms", Align::point);
   table.add_column("tokens/s", Align::point);
   if (drafts(rows)) add_draft_columns(table);
+  if (assembles(rows)) table.add_column("assembled TTFT s", Align::point);
   for (const CostRow& row : rows) {
     std::vector<std::string> fields;
     for (const Axis& axis : kAxes)
@@ -326,6 +342,8 @@ void print_points(std::ostream& out, const std::vector<CostRow>& rows) {
     number([](const Estimate& e) { return 1e3 * e.time.per_token; });
     number([](const Estimate& e) { return e.time.tokens_per_second; });
     if (drafts(rows)) add_draft_fields(fields, row);
+    if (assembles(rows))
+      fields.push_back(row.assembly ? people_text(row.assembly->first_token) : std::string("-"));
     table.add_row(fields);
   }
   out << '\n';

@@ -752,6 +752,26 @@ class Refusals(CostTest):
         self.assertIn("future", self.refused("--policy", "optimal", "--budget", "10%"))
         self.refused("--policy", "oracles", "--budget", "10%")
 
+    def test_documents_caches_are_cheaper_than_a_prefill_if_they_come_fast(self):
+        ask = ["cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--policy", "full", "--sweep", "prompt-tokens=1K,32K", "--quiet"]
+        def rows(*more):
+            return list(csv.DictReader(io.StringIO(self.ok(*ask, *more, "--format", "csv"))))
+        for row in rows("--computed", 1, "--documents", "device"):
+            self.assertEqual(row["assembled_tokens"], row["prompt"])
+            self.assertAlmostEqual(float(row["assembled_ttft_seconds"]) / float(row["ttft_seconds"]), 1, places=2)
+        for place, slower in ("device", False), ("host", True):
+            for row in rows("--computed", 0.15, "--documents", place):
+                tokens = int(row["prompt"])
+                self.assertEqual(int(row["assembled_tokens"]), round(0.15 * tokens))
+                self.assertEqual(int(row["assembled_bytes"]), (tokens - round(0.15 * tokens)) * 131072)
+                self.assertEqual(float(row["assembled_load_seconds"]) > 0, slower)
+                self.assertLess(float(row["assembled_ttft_seconds"]), float(row["ttft_seconds"]))
+        self.assertEqual({row["assembled_tokens"] for row in rows()}, {""})
+        self.assertRegex(self.ok(*ask, "--computed", 0.15), r"assembled\n(?s:.*)TTFT")
+        self.assertIn("loaded in", self.ok(*ask[:-3], "--prompt-tokens", "8K", "--computed", 0.15))
+        self.assertIn("--computed", self.fails(2, *ask, "--documents", "ssd"))
+        self.assertIn("Ask without --trace", self.fails(2, *ask[:2], "--trace", "t.h5", "--machine", "t4", "--computed", 0.1))
+
     def test_drafting_pays_more_the_more_the_cache_weighs(self):
         ask = ["cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--tp", 8, "--policy", "streaming_llm", "--budget", 512,
                "--sweep", "prompt-tokens=1K,8K,32K", "batch=1,64", "--quiet"]

@@ -91,7 +91,8 @@ void draw_costs(const analysis::Records& costs, const std::string& place, bool o
 struct CostEstimateOptions : CostOptions {
   std::string trace, sequence, cut = "prompt", plot;
   std::vector<std::string> sweep;
-  std::optional<double> acceptance;
+  std::optional<double> acceptance, computed;
+  std::string documents = "host";
 };
 
 /// Values of an axis that --sweep gives; none if it does not.
@@ -167,6 +168,7 @@ void run_traced(const CostEstimateOptions& options) {
     usage_error("is what the replay counts", "--hit-rate", "Ask without --trace.");
   if (options.acceptance)
     usage_error("prices drafts by the policies' rules", "--acceptance", "Ask without --trace.");
+  if (options.computed) usage_error("prices a prompt by its length", "--computed", "Ask without --trace.");
   if (options.sequence == "all") usage_error("one sequence is priced at a time", "--sequence all");
   const ChosenSequence chosen =
       chosen_sequences(options.trace, options.sequence, {trace::parse_cut(options.cut)}).front();
@@ -199,6 +201,9 @@ void run_ruled(const CostEstimateOptions& options) {
   study.prompts = numbers(options, "prompt-tokens", options.prompt_tokens, required_tokens);
   study.generates = numbers(options, "generate", options.generate, parse_tokens);
   study.acceptance = options.acceptance;
+  study.computed = options.computed;
+  if (options.documents == "host") study.documents = cost::Tier::host;
+  if (options.documents == "ssd") study.documents = cost::Tier::ssd;
   check_cost_study(study, true);
   show(options, study, analysis::cost_rows(study), cost_document(study));
 }
@@ -231,6 +236,14 @@ void add_question_options(Command command, CostEstimateOptions& options) {
       "Let each policy draft for the full cache, which accepts this share of the tokens (overlap\n"
       "of kvsim evaluate --mode draft): the best number to draft, and the speed-up",
       between(0.0, 1.0));
+  command.add_option("--computed", options.computed, "SHARE",
+                     "The prompt is put together of documents whose caches are there: this share of it is\n"
+                     "computed (computed of kvsim evaluate --prefill), the rest is loaded",
+                     between(0.0, 1.0));
+  command
+      .add_option("--documents", options.documents, "host|ssd|device",
+                  "Where their caches lie (default: host)", one_of({"host", "ssd", "device"}))
+      .needs("--computed");
   command.add_option("--plot", options.plot, "DIR|FILE",
                      "Draw the figures that the rows allow into this folder, or the first of them as a\n"
                      ".svg, .png or .pdf (kvsim plot draws any of them from csv)");
