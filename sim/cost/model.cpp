@@ -202,7 +202,8 @@ std::uint64_t Model::embedding_parameters() const {
 }
 
 std::uint64_t Model::small_parameters() const {
-  std::uint64_t total = checked_sum(kParameters, norm_parameters(*this), head_bias ? vocab : 0);
+  std::uint64_t total =
+      checked_sum(kParameters, norms_of_sums ? 0 : norm_parameters(*this), head_bias ? vocab : 0);
   for (const model::LayerKind& kind : layer_kinds()) {
     const std::uint64_t layer =
         checked_sum(kParameters, checked_product(kParameters, norm_parameters(*this), norms_per_block()),
@@ -276,12 +277,17 @@ std::vector<WindowRun> Model::window_sums() const {
   return sums;
 }
 
-void require_equal_layers(const Model& model, const std::string& what) {
-  const std::string counts = what + " counts one number of tokens for all layers, and ";
-  if (model.window_runs().size() > 1)
-    usage_error(counts + "only some have a sliding window", "model " + model.name);
+void require_caches(const Model& model, const std::string& what) {
   if (model.remembering_layers() > 0)
-    usage_error(counts + "some hold a state of fixed size instead", "model " + model.name);
+    usage_error(what + " counts tokens, and some layers hold a state of fixed size instead",
+                "model " + model.name);
+}
+
+void require_equal_layers(const Model& model, const std::string& what) {
+  require_caches(model, what);
+  if (model.window_runs().size() > 1)
+    usage_error(what + " counts one number of tokens for all layers, and only some have a sliding window",
+                "model " + model.name);
 }
 
 void require_plain_layers(const Model& model, const std::string& what) {

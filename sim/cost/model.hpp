@@ -99,6 +99,8 @@ Model model_of(const model::ModelConfig& config, const std::string& name);
 /// Parses a config.json of a type that model::families() has. `name` and `source` of the file are used if it
 /// has them ("kvsim_name", "kvsim_source"), else `where`. Throws Error(input) naming the key.
 Model parse_model(std::string_view json, const std::string& where);
+/// Throws Error(usage) for a model with layers that hold a state: `what` counts tokens.
+void require_caches(const Model& model, const std::string& what);
 /// Throws Error(usage) for a model whose layers do not all hold the same: `what` counts one number of tokens
 /// for all of them.
 void require_equal_layers(const Model& model, const std::string& what);

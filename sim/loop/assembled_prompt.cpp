@@ -318,6 +318,9 @@ AssembledPrompt assemble_prompt(const trace::MemoryTrace& placed, std::span<cons
                                 std::span<const Piece> pieces, const model::ModelConfig& config,
                                 const model::Weights& weights, const Assembly& assembly,
                                 std::uint64_t positions, unsigned threads, Progress& progress) {
+  if (config.learned_positions > 0)
+    usage_error("a model that learned its positions has no keys that could be turned to others", "--prefill",
+                "Say dense.");
   if ((assembly.choice == Assembly::Choice::values || assembly.choice == Assembly::Choice::keys) &&
       config.n_layers <= kCheckLayer)
     usage_error(assembly.name + " chooses in layer 1, and the model has one layer", "--prefill",

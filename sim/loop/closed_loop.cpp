@@ -42,6 +42,9 @@ LoopRun::LoopRun(const trace::Sequence& sequence, std::span<const std::int32_t> 
       batch_(config, weights, asked.elem, length_, workers_),
       outcomes_(asked.turns.size()) {
   if (asked.positions == LoopPositions::text) return;
+  if (config.learned_positions > 0)
+    usage_error("a model that learned its positions has no keys that could be turned to others",
+                "--positions", "Say text.");
   for (std::uint32_t layer = 0; layer < config.n_layers; ++layer) {
     // Layers that rotate alike share a table.
     const std::size_t number = sequence.model().rotation_of(layer);

@@ -21,7 +21,9 @@ const model::Checkpoint* checkpoint_of(const std::string& model_type) {
                                        {"qwen2", "capture/qwen2_mixed_windows"},
                                        {"qwen3", "capture/qwen3_qk_norm"},
                                        {"cohere", "capture/cohere_qk_norm"},
+                                       {"gpt_neox", "capture/gpt_neox_parallel"},
                                        {"olmo3", "capture/olmo3_yarn_in_full_layers"},
+                                       {"opt", "capture/opt_learned_positions"},
                                        {"smollm3", "capture/smollm3_unrotated_layer"},
                                        {"deepseek_v3", "quantised/deepseek_v3_fp8"},
                                        {"gpt_oss", "quantised/gpt_oss_mxfp4"}})

@@ -142,7 +142,8 @@ std::string unrotated_text(const trace::Model& model) {
   std::uint64_t unrotated = 0;
   for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
     unrotated += trace::rotates(model, layer) ? 0 : 1;
-  if (unrotated == 0 || unrotated == model.n_layers) return {};
+  if (unrotated == model.n_layers) return model.rope_type == "none" ? ", no rotation" : "";
+  if (unrotated == 0) return {};
   return ", no rotation in " + plural(unrotated, "layer");
 }
 

@@ -33,14 +33,26 @@ struct Architecture {
   std::string_view name, type;
   bool interleaved = false;  ///< rows of q and k are those of interleaved heads, the family's are not
 };
-constexpr Architecture kArchitectures[]{
-    {"cohere2", "cohere2"},       {"command-r", "cohere"},  {"deepseek2", "deepseek_v3"},
-    {"exaone4", "exaone4"},       {"gemma", "gemma"},       {"gemma2", "gemma2"},
-    {"gemma3", "gemma3_text"},    {"glm4", "glm4"},         {"gpt-oss", "gpt_oss"},
-    {"granite", "granite", true}, {"llama", "llama", true}, {"olmo2", "olmo2"},
-    {"olmoe", "olmoe"},           {"phi3", "phi3"},         {"qwen2", "qwen2"},
-    {"qwen2moe", "qwen2_moe"},    {"qwen3", "qwen3"},       {"qwen3moe", "qwen3_moe"},
-    {"smollm3", "smollm3", true}};
+constexpr Architecture kArchitectures[]{{"cohere2", "cohere2"},
+                                        {"command-r", "cohere"},
+                                        {"deepseek2", "deepseek_v3"},
+                                        {"exaone4", "exaone4"},
+                                        {"gemma", "gemma"},
+                                        {"gemma2", "gemma2"},
+                                        {"gemma3", "gemma3_text"},
+                                        {"glm4", "glm4"},
+                                        {"gpt-oss", "gpt_oss"},
+                                        {"gptneox", "gpt_neox"},
+                                        {"granite", "granite", true},
+                                        {"llama", "llama", true},
+                                        {"olmo2", "olmo2"},
+                                        {"olmoe", "olmoe"},
+                                        {"phi3", "phi3"},
+                                        {"qwen2", "qwen2"},
+                                        {"qwen2moe", "qwen2_moe"},
+                                        {"qwen3", "qwen3"},
+                                        {"qwen3moe", "qwen3_moe"},
+                                        {"smollm3", "smollm3", true}};
 
 /// The file's architecture. Of two families that share one, the file's keys say which it is.
 Architecture checked_architecture(const Gguf& file) {
@@ -304,11 +316,12 @@ void read_own(const Gguf& file, Fields& fields, const Family& family, json::obje
   } else if (type == "gemma3_text") {
     read_gemma3(fields, config);
   } else if (!type.starts_with("gemma") && family.attention_bias != Family::Biased::none) {
-    config["attention_bias"] = has("blk.0.attn_q.bias");
+    config["attention_bias"] = has(family.parts.fused_qkv ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias");
   }
   // Files have the whole factors of norms.
   if (family.parts.norms_from_one) config["kvsim_whole_norms"] = true;
   if (family.mlp_bias) config["mlp_bias"] = has("blk.0.ffn_up.bias");
+  if (type == "gpt_neox") config["use_parallel_residual"] = fields.flag_or("use_parallel_residual", true);
   if (type == "cohere") config["use_qk_norm"] = has("blk.0.attn_q_norm.weight");
   if (family.logit_scale != 0) config["logit_scale"] = fields.number("logit_scale");
   if (type == "cohere2" || type == "exaone4" || type == "gpt_oss") read_pattern(fields, config);
@@ -377,10 +390,6 @@ constexpr Names kStacked[]{{"ffn_gate_exps", "mlp.experts.#.gate_proj"},
                            {"ffn_down_exps", "mlp.experts.#.down_proj"},
                            {"attn_k_b", "self_attn.k_b_proj.#"},
                            {"attn_v_b", "self_attn.v_b_proj.#"}};
-constexpr Names kOfMixtral[]{{"ffn_gate_inp", "block_sparse_moe.gate"},
-                             {"ffn_gate_exps", "block_sparse_moe.experts.#.w1"},
-                             {"ffn_up_exps", "block_sparse_moe.experts.#.w3"},
-                             {"ffn_down_exps", "block_sparse_moe.experts.#.w2"}};
 
 /// blk.LAYER.PART.weight or .bias, taken apart; empty for another tensor.
 struct LayerPart {
@@ -411,9 +420,6 @@ std::string part_name(std::string_view part, const Family& family) {
     if (theirs == part) ours = known;
   for (const auto& [theirs, known] : kStacked)
     if (theirs == part) ours = known;
-  if (family.type == "mixtral")
-    for (const auto& [theirs, known] : kOfMixtral)
-      if (theirs == part) ours = known;
   return ours;
 }
 
@@ -422,6 +428,7 @@ std::string part_name(std::string_view part, const Family& family) {
 std::string checkpoint_name(const Gguf& file, const std::string& name, const Family& family) {
   for (const auto& [theirs, ours] : kWhole)
     if (theirs == name) return std::string(ours);
+  if (name == "output_norm.bias" && family.parts.layer_norm) return "model.norm.bias";
   const LayerPart split = layer_part(name);
   if (split.layer.empty())
     input_error("kvsim does not know this tensor", file.path() + " tensor " + in_quotes(name));
@@ -497,6 +504,8 @@ std::string gguf_config(const Gguf& file) {
     read_latent_sizes(fields, config);
   else
     read_heads(fields, config);
+  // Files say how many components rotate, whatever the class takes.
+  if (family.partial_rotary != 0 && family.partial_rotary != 1) config.emplace("partial_rotary_factor", 1);
   read_scaling(file, fields, config);
   read_own(file, fields, family, config);
   if (family.experts.count != 0) {

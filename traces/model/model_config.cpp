@@ -8,6 +8,7 @@
 #include <iterator>
 #include <limits>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -151,7 +152,6 @@ constexpr std::string_view kComputed[]{"attn_logit_softcapping",
                                        "use_logn_attn",
                                        "no_rope_layers",
                                        "no_rope_layer_interval",
-                                       "layer_norm_elementwise_affine",
                                        "shared_moe_mode"};
 
 /// Whether a field says that its feature is absent.
@@ -187,15 +187,36 @@ void refuse_foreign_parts(const JsonObject& config, const std::set<std::string>&
   }
 }
 
+/// The function of a feed-forward: a gated one has its family's, any other what the file names.
+Activation read_activation(const JsonObject& config, const Family& family) {
+  using Known = std::pair<std::string_view, Activation>;
+  // Gemma's files say gelu, or another field says what is meant, and mean the approximation.
+  static constexpr Known kOfGelu[]{{"gelu_pytorch_tanh", Activation::gelu_tanh},
+                                   {"gelu", Activation::gelu_tanh}};
+  static constexpr Known kOfSilu[]{{"silu", Activation::silu}, {"swish", Activation::silu}};
+  static constexpr Known kPlain[]{{"gelu", Activation::gelu},
+                                  {"relu", Activation::relu},
+                                  {"gelu_pytorch_tanh", Activation::gelu_tanh},
+                                  {"gelu_new", Activation::gelu_tanh},
+                                  {"gelu_fast", Activation::gelu_tanh}};
+  const std::span<const Known> known = !family.parts.gated_mlp ? std::span<const Known>(kPlain)
+                                       : family.parts.activation == Activation::silu ? kOfSilu
+                                                                                     : kOfGelu;
+  const std::string field(family.activation), name = config.text_or(field.c_str(), "");
+  if (name.empty()) return family.parts.activation;
+  std::string list;
+  for (const auto& [theirs, activation] : known) {
+    if (theirs == name) return activation;
+    list += (list.empty() ? "" : ", ") + std::string(theirs);
+  }
+  input_error("activation " + in_quotes(name) + " is not supported, only " + list, config.path(field),
+              kElsewhere);
+}
+
 /// Refuses what kvsim knows the sizes of, but does not compute.
 void refuse_to_run(const JsonObject& config, const Family& family, const ModelConfig& model) {
-  // Gemma's files say gelu, or another field says what is meant, and mean the approximation.
-  const char* known = model.gelu ? "gelu_pytorch_tanh" : "silu";
-  const std::string field(family.activation), activation = config.text_or(field.c_str(), known);
-  if (activation != known && activation != (model.gelu ? "gelu" : "swish"))
-    input_error("activation " + in_quotes(activation) + " is not supported, only " + known,
-                config.path(field), kElsewhere);
-  if (model.head_dim % 2 != 0) input_error("head_dim must be even for rotary embedding", config.where());
+  if (model.head_dim % 2 != 0 && family.rotated != Family::Rotated::never)
+    input_error("head_dim must be even for rotary embedding", config.where());
 }
 
 const Family& checked_family(const JsonObject& config, Purpose purpose) {
@@ -212,7 +233,11 @@ const Family& checked_family(const JsonObject& config, Purpose purpose) {
   const char* alike = purpose == Purpose::run
                           ? ""
                           : " If its layers are those of one of these, say so in a copy of the file.";
-  input_error("model type " + in_quotes(type) + " is not supported", config.path("model_type"),
+  // Neither traces nor policies know which keys are in a query's chunk.
+  const char* why = type.starts_with("llama4")
+                        ? ": three of four layers attend within chunks of the text, not within windows"
+                        : "";
+  input_error("model type " + in_quotes(type) + " is not supported" + why, config.path("model_type"),
               "Supported: " + list + (near.starts_with("Did") ? ". " + near : ".") + alike);
 }
 
@@ -305,7 +330,8 @@ void read_parts(const JsonObject& config, const Family& family, ModelConfig& mod
   if (bias_flag(config, family, "mlp_bias", family.mlp_bias, false)) model.mlp_bias = true;
   if (family.type == "qwen2_moe") model.qkv_bias = config.flag_or("qkv_bias", true);
   if (family.type == "glm4_moe") model.qk_norm = config.flag_or("use_qk_norm", false);
-  if (family.parts.centred_norms && !config.flag_or("use_parallel_block", true))
+  if (family.type == "gpt_neox") model.parallel = config.flag_or("use_parallel_residual", true);
+  if (family.parts.parallel && !config.flag_or("use_parallel_block", true))
     input_error("blocks of two parts, one behind the other, are not supported",
                 config.path("use_parallel_block"));
   if (family.type == "cohere") model.qk_norm = model.wide_qk_norm = config.flag_or("use_qk_norm", false);
@@ -330,8 +356,12 @@ void read_parts(const JsonObject& config, const Family& family, ModelConfig& mod
     if (config.integer_or("word_embed_proj_dim", 1, kMaxWidth, model.hidden_size) != model.hidden_size)
       input_error("an embedding narrower than the model is not supported",
                   config.path("word_embed_proj_dim"));
-    if (!config.flag_or("do_layer_norm_before", true))
-      input_error("a norm after each block is not supported", config.path("do_layer_norm_before"));
+    if (!config.flag_or("layer_norm_elementwise_affine", true))
+      input_error("norms without weights are not supported", config.path("layer_norm_elementwise_affine"));
+    if (!config.flag_or("do_layer_norm_before", true)) {
+      model.norms_of_sums = true;
+      model.norms = {nullptr, kNormsBefore[0], nullptr, kNormsBefore[2]};
+    }
     model.qkv_bias = model.output_bias = model.mlp_bias = config.flag_or("enable_bias", true);
     model.learned_positions = model.max_positions + 2;
   }
@@ -414,10 +444,17 @@ std::vector<std::int32_t> read_windows(const JsonObject& config, const Family& f
 /// Which layers rotate, and by what.
 void read_rotations(const JsonObject& config, const Family& family, ModelConfig& model) {
   using Rotated = Family::Rotated;
-  const RopeContext context{
-      model.model_type,    model.latent.rank > 0 ? model.latent.rotated : model.head_dim,
-      model.max_positions, family.theta,
-      family.window_theta, family.partial_rotary};
+  if (family.rotated == Rotated::never) {
+    model.rope = RopeConfig{.type = "none", .theta = 0};
+    return;
+  }
+  RopeContext context{model.model_type,    model.latent.rank > 0 ? model.latent.rotated : model.head_dim,
+                      model.max_positions, family.theta,
+                      family.window_theta, family.partial_rotary};
+  if (family.type == "gpt_neox") {
+    context.theta = config.number_or("rotary_emb_base", 1, std::numeric_limits<double>::max(), family.theta);
+    context.partial_rotary = config.number_or("rotary_pct", 1e-3, 1, family.partial_rotary);
+  }
   if (family.type == "gpt_oss" && !config.has("rope_scaling") && !config.has("rope_parameters"))
     input_error("is required: the class's own rotation is not known", config.path("rope_parameters"));
   if (family.rotated != Rotated::apart) model.rope = read_rope(config, context);
@@ -504,8 +541,11 @@ ModelConfig read_model(JsonObject config, Purpose purpose) {
   } else {
     model.stored_weights = read_runnable_weights(config);
     refuse_to_run(config, family, model);
-    model.norm_eps =
-        config.number_or(model.centred_norms ? "layer_norm_eps" : "rms_norm_eps", 0, 1, family.norm_eps);
+    model.activation = read_activation(config, family);
+    model.norm_eps = family.type == "opt"
+                         ? family.norm_eps  // whatever a file says
+                         : config.number_or(model.centred_norms ? "layer_norm_eps" : "rms_norm_eps", 0, 1,
+                                            family.norm_eps);
     read_rotations(config, family, model);
     read_factors(config, family, model);
     model.eos = token_ids(config, "eos_token_id", model.vocab_size);

@@ -26,7 +26,8 @@ struct ModelConfig : LayerParts {
   std::uint32_t head_dim = 0;
   std::uint64_t max_positions = 0;
   double norm_eps = 1e-6;
-  std::uint64_t learned_positions = 0;  ///< rows of a position embedding (OPT)
+  std::uint64_t learned_positions =
+      0;  ///< rows of a position embedding (OPT), of which the first two are none
   std::optional<bool> tied_embeddings;  ///< if absent, tied exactly when the checkpoint has no lm_head
   bool tied_by_default = false;         ///< what the class takes then
   bool text_only = false;               ///< the file describes towers of other senses, too
@@ -57,9 +58,9 @@ struct ModelConfig : LayerParts {
   /// Whether the model has parts that only the processor computes so far.
   bool needs_processor() const {
     return experts.count > 0 || latent.rank > 0 || sinks || norms != kNormsBefore || other_rope ||
-           wide_qk_norm || centred_norms || gelu || interleaved || fused_gate_up != fused_qkv ||
-           embedding_scale != 1 || residual_scale != 1 || logit_divisor != 1 || attention_scale != 0 ||
-           attention_cap != 0 || logit_cap != 0;
+           wide_qk_norm || centred_norms || activation != Activation::silu || interleaved ||
+           fused_gate_up != fused_qkv || embedding_scale != 1 || residual_scale != 1 || logit_divisor != 1 ||
+           attention_scale != 0 || attention_cap != 0 || logit_cap != 0;
   }
 };
 

@@ -30,10 +30,10 @@ struct Family {
   enum class Biased { none, qkv, all } attention_bias = Biased::none;
   bool mlp_bias = false;  ///< whether the class knows the field
   // What the class computes with, of models that run.
-  /// The layers that rotate queries and keys: all by one rotation; those with a window by another one than
-  /// full layers; those with a window alone, where there are windows (EXAONE 4) or anyway (Command-R7B);
-  /// those that no_rope_layers or no_rope_layer_interval do not exempt.
-  enum class Rotated { all, apart, windows, windows_only, listed } rotated = Rotated::all;
+  /// The layers that rotate queries and keys: none, as positions are learned (OPT); all by one rotation;
+  /// those with a window by another one than full layers; those with a window alone, where there are windows
+  /// (EXAONE 4) or anyway (Command-R7B); those that no_rope_layers or no_rope_layer_interval do not exempt.
+  enum class Rotated { never, all, apart, windows, windows_only, listed } rotated = Rotated::all;
   double theta = 1e4, window_theta = 0;  ///< rope_theta; rope_local_base_freq, 0: there is no such field
   double partial_rotary = 0;             ///< partial_rotary_factor; 0: there is no such field
   std::string_view activation = "hidden_act";  ///< the field

@@ -18,10 +18,15 @@ constexpr NormNames kNormsAround{"input_layernorm", "post_attention_layernorm", 
                                  "post_feedforward_layernorm"};
 constexpr NormNames kOneNorm{"input_layernorm", nullptr, nullptr, nullptr};
 
+/// What a gate passes, or what is between the two matrices of a feed-forward without one. gelu_tanh is GELU's
+/// approximation.
+enum class Activation { silu, gelu_tanh, gelu, relu };
+
 /// The parts of a layer beside its matrices, which change what a model takes.
 struct LayerParts {
-  bool gated_mlp = true;    ///< three matrices (Llama) or two (OPT, GPT-J)
-  bool layer_norm = false;  ///< weight and bias per norm, or the weight only
+  bool gated_mlp = true;       ///< three matrices (Llama) or two (OPT, GPT-J)
+  bool layer_norm = false;     ///< weight and bias per norm, or the weight only
+  bool norms_of_sums = false;  ///< norms behind a half are of the residual stream; the model has no other
   NormNames norms = kNormsBefore;
   bool qkv_bias = false, output_bias = false, mlp_bias = false, head_bias = false;
   bool qk_norm = false;          ///< a norm over each head of queries and of keys
@@ -29,9 +34,10 @@ struct LayerParts {
   bool gated_attention = false;  ///< beside each number of a query stands one that scales the output's
   bool norms_from_one = false;   ///< norms are stored as what is added to one (Gemma)
   bool centred_norms = false;    ///< norms subtract the mean; wide_qk_norm is of each head alone (Command-R)
-  bool parallel = false;         ///< attention and feed-forward read the same, behind the layer's one norm
-  bool gelu = false;             ///< the gate passes GELU (tanh), else SiLU
-  bool interleaved = false;      ///< components 2i and 2i + 1 rotate together, else i and i + half
+  bool parallel = false;         ///< attention and feed-forward read the same stream, each behind its norm
+                                 ///< or both behind the layer's one
+  Activation activation = Activation::silu;
+  bool interleaved = false;  ///< components 2i and 2i + 1 rotate together, else i and i + half
   bool fused_qkv = false, fused_gate_up = false;  ///< their matrices are rows of one tensor
   bool sinks = false;  ///< a logit of each query head in every row of attention (gpt-oss)
 

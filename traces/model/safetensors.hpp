@@ -46,6 +46,7 @@ class Checkpoint {
   explicit Checkpoint(const std::string& path);
 
   bool has(const std::string& name) const { return tensors_.contains(name); }
+  bool from_gguf() const { return is_gguf_; }
   /// Throws Error(input) when the tensor is missing.
   const StoredTensor& tensor(const std::string& name) const;
   const TensorMap& tensors() const { return tensors_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -19,11 +20,42 @@ std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return text + "]";
 }
 
-/// Returns tensors by name and records which were requested.
+using Renamed = std::pair<std::string_view, std::string_view>;
+/// What checkpoints of a type call parts of names, beside what Llama's call them. GGUF files are read as if
+/// all had Llama's.
+constexpr Renamed kMixtralNames[]{
+    {"mlp.", "block_sparse_moe."}, {"gate_proj", "w1"}, {"up_proj", "w3"}, {"down_proj", "w2"}};
+constexpr Renamed kNeoxNames[]{{"model.embed_tokens", "gpt_neox.embed_in"},
+                               {"model.layers.", "gpt_neox.layers."},
+                               {"model.norm", "gpt_neox.final_layer_norm"},
+                               {"lm_head", "embed_out"},
+                               {"self_attn.qkv_proj", "attention.query_key_value"},
+                               {"self_attn.o_proj", "attention.dense"},
+                               {"up_proj", "dense_h_to_4h"},
+                               {"down_proj", "dense_4h_to_h"}};
+constexpr Renamed kOptNames[]{{"model.embed_", "model.decoder.embed_"},
+                              {"model.layers.", "model.decoder.layers."},
+                              {"model.norm", "model.decoder.final_layer_norm"},
+                              {"o_proj", "out_proj"},
+                              {"input_layernorm", "self_attn_layer_norm"},
+                              {"post_attention_layernorm", "final_layer_norm"},
+                              {"mlp.up_proj", "fc1"},
+                              {"mlp.down_proj", "fc2"}};
+std::span<const Renamed> renamed_of(const Checkpoint& checkpoint, const std::string& type) {
+  if (checkpoint.from_gguf()) return {};
+  if (type == "mixtral") return kMixtralNames;
+  if (type == "gpt_neox") return kNeoxNames;
+  if (type == "opt") return kOptNames;
+  return {};
+}
+
+/// Returns tensors by the names of Llama's and records which were requested.
 class Loader {
  public:
-  Loader(const Checkpoint& checkpoint, const StoredWeights& stored)
-      : checkpoint_(checkpoint), stored_(stored) {}
+  Loader(const Checkpoint& checkpoint, const ModelConfig& config)
+      : checkpoint_(checkpoint),
+        stored_(config.stored_weights),
+        names_(renamed_of(checkpoint, config.model_type)) {}
 
   std::vector<float> vector(const std::string& name, const std::vector<std::uint64_t>& shape) {
     const StoredTensor& tensor = take(name, shape);
@@ -43,15 +75,28 @@ class Loader {
     return linear;
   }
 
-  /// Splits a fused tensor into its parts: rows [0, outs[0]), the next outs[1] rows, ...
-  std::vector<Linear> fused(const std::string& name, const std::vector<std::uint64_t>& outs,
-                            std::uint64_t in) {
+  /// Splits a fused tensor into its parts: rows [0, outs[0]), the next outs[1] rows, ... With `heads`, parts
+  /// are equally long, and each head's rows of all parts stand together.
+  std::vector<Linear> fused(const std::string& name, const std::vector<std::uint64_t>& outs, std::uint64_t in,
+                            bool bias = false, std::uint64_t heads = 0) {
     const std::uint64_t rows = std::accumulate(outs.begin(), outs.end(), std::uint64_t{0});
-    const Held whole = take_matrix(name + ".weight", rows, in);
+    Held whole = take_matrix(name + ".weight", rows, in);
+    std::vector<float> biases = bias ? vector(name + ".bias", {rows}) : std::vector<float>();
+    if (heads > 0) {
+      const auto sorted = by_part(whole.tensor.data, rows, heads, outs.size());
+      whole.tensor.data = *sorted;
+      whole.owner = sorted;
+      if (bias) {
+        const auto floats = by_part(std::as_bytes(std::span(biases)), rows, heads, outs.size());
+        std::memcpy(biases.data(), floats->data(), floats->size());
+      }
+    }
     std::vector<Linear> parts;
     std::uint64_t first = 0;
     for (const std::uint64_t out : outs) {
       parts.push_back(matrix(whole, name + ".weight", first, out, in));
+      const auto begin = biases.begin() + static_cast<std::ptrdiff_t>(first);
+      if (bias) parts.back().bias.assign(begin, begin + static_cast<std::ptrdiff_t>(out));
       first += out;
     }
     return parts;
@@ -72,7 +117,15 @@ class Loader {
     return matrices;
   }
 
-  bool has(const std::string& name) const { return checkpoint_.has(name); }
+  bool has(const std::string& name) const { return checkpoint_.has(in_file(name)); }
+  /// What the checkpoint calls a tensor.
+  std::string in_file(std::string name) const {
+    for (const auto& [ours, theirs] : names_)
+      if (const std::size_t at = name.find(ours); at != std::string::npos)
+        name.replace(at, ours.size(), theirs);
+    return name;
+  }
+  bool from_gguf() const { return checkpoint_.from_gguf(); }
   const std::set<std::string>& taken() const { return taken_; }
 
  private:
@@ -81,6 +134,19 @@ class Loader {
     StoredTensor tensor;
     std::shared_ptr<const void> owner{};
   };
+
+  /// Rows [parts, heads, ...] of what has them as [heads, parts, ...].
+  static std::shared_ptr<const std::vector<std::byte>> by_part(std::span<const std::byte> from,
+                                                               std::uint64_t rows, std::uint64_t heads,
+                                                               std::uint64_t parts) {
+    const auto to = std::make_shared<std::vector<std::byte>>(from.size());
+    const std::uint64_t piece = from.size() / rows * (rows / heads / parts);
+    for (std::uint64_t part = 0; part < parts; ++part)
+      for (std::uint64_t head = 0; head < heads; ++head)
+        std::copy_n(from.data() + (head * parts + part) * piece, piece,
+                    to->data() + (part * heads + head) * piece);
+    return to;
+  }
 
   std::vector<Linear> stacked_plain(const std::string& name, std::uint64_t count, std::uint64_t in,
                                     std::uint64_t width, std::uint64_t first, std::uint64_t step) {
@@ -145,7 +211,8 @@ class Loader {
   }
 
   /// A matrix; one in 8 bits (DeepSeek V3) times its scales, `name`_scale_inv, in bf16.
-  Held take_matrix(const std::string& name, std::uint64_t out, std::uint64_t in) {
+  Held take_matrix(const std::string& llama_name, std::uint64_t out, std::uint64_t in) {
+    const std::string name = in_file(llama_name);
     const StoredTensor& tensor = take(name, {out, in});
     if (tensor.dtype != "F8_E4M3") return {tensor};
     if (stored_.method != "fp8")
@@ -164,7 +231,8 @@ class Loader {
     return {{"BF16", tensor.shape, std::as_bytes(std::span(*rows)), tensor.file}, rows};
   }
 
-  const StoredTensor& take(const std::string& name, const std::vector<std::uint64_t>& shape) {
+  const StoredTensor& take(const std::string& llama_name, const std::vector<std::uint64_t>& shape) {
+    const std::string name = in_file(llama_name);
     const StoredTensor& tensor = checkpoint_.tensor(name);
     if (tensor.shape != shape) {
       input_error("shape " + shape_text(tensor.shape) + ", but config.json asks for " + shape_text(shape),
@@ -176,6 +244,7 @@ class Loader {
 
   const Checkpoint& checkpoint_;
   const StoredWeights& stored_;
+  std::span<const Renamed> names_;
   std::set<std::string> taken_;
 };
 
@@ -186,7 +255,10 @@ void load_projections(Loader& loader, const ModelConfig& config, const std::stri
   const std::uint64_t q_size = std::uint64_t{config.n_heads} * config.head_dim;
   const std::uint64_t kv_size = std::uint64_t{config.n_kv_heads} * config.head_dim;
   if (config.fused_qkv) {
-    const std::vector<Linear> qkv = loader.fused(attention + "qkv_proj", {q_size, kv_size, kv_size}, hidden);
+    // GGUF files have them part by part.
+    const bool by_head = config.model_type == "gpt_neox" && !loader.from_gguf();
+    const std::vector<Linear> qkv = loader.fused(attention + "qkv_proj", {q_size, kv_size, kv_size}, hidden,
+                                                 config.qkv_bias, by_head ? config.n_heads : 0);
     weights.q = qkv[0], weights.k = qkv[1], weights.v = qkv[2];
     return;
   }
@@ -237,17 +309,19 @@ LatentWeights load_latent(Loader& loader, const ModelConfig& config, const std::
   return weights;
 }
 
-GatedMlp load_mlp(Loader& loader, const ModelConfig& config, const std::string& mlp, std::uint64_t inner,
-                  const std::array<const char*, 3>& names = {"gate_proj", "up_proj", "down_proj"}) {
+GatedMlp load_mlp(Loader& loader, const ModelConfig& config, const std::string& mlp, std::uint64_t inner) {
   const std::uint64_t hidden = config.hidden_size;
   const bool bias = config.mlp_bias || config.experts.biased;
+  GatedMlp weights;
   if (config.fused_gate_up) {
     const std::vector<Linear> gate_up = loader.fused(mlp + "gate_up_proj", {inner, inner}, hidden);
-    return {gate_up[0], gate_up[1], loader.linear(mlp + names[2], hidden, inner, bias)};
+    weights.gate = gate_up[0], weights.up = gate_up[1];
+  } else {
+    if (config.gated_mlp) weights.gate = loader.linear(mlp + "gate_proj", inner, hidden, bias);
+    weights.up = loader.linear(mlp + "up_proj", inner, hidden, bias);
   }
-  return {loader.linear(mlp + names[0], inner, hidden, bias),
-          loader.linear(mlp + names[1], inner, hidden, bias),
-          loader.linear(mlp + names[2], hidden, inner, bias)};
+  weights.down = loader.linear(mlp + "down_proj", hidden, inner, bias);
+  return weights;
 }
 
 /// The experts of gpt-oss: all in one tensor, gates and ups in turn.
@@ -267,8 +341,7 @@ ExpertWeights load_stacked_experts(Loader& loader, const ModelConfig& config, co
 
 ExpertWeights load_experts(Loader& loader, const ModelConfig& config, const std::string& layer) {
   const Experts& experts = config.experts;
-  const bool mixtral = config.model_type == "mixtral";
-  const std::string mlp = layer + (mixtral ? "block_sparse_moe." : "mlp.");
+  const std::string mlp = layer + "mlp.";
   if (experts.biased && !loader.has(mlp + "experts.0.gate_proj.weight"))  // of a GGUF file each is apart
     return load_stacked_experts(loader, config, layer);
   ExpertWeights weights;
@@ -276,8 +349,7 @@ ExpertWeights load_experts(Loader& loader, const ModelConfig& config, const std:
                                  config.hidden_size, experts.biased);
   for (std::uint32_t expert = 0; expert < experts.count; ++expert) {
     const std::string name = mlp + "experts." + std::to_string(expert) + ".";
-    weights.experts.push_back(mixtral ? load_mlp(loader, config, name, experts.width, {"w1", "w3", "w2"})
-                                      : load_mlp(loader, config, name, experts.width));
+    weights.experts.push_back(load_mlp(loader, config, name, experts.width));
   }
   if (experts.corrected)
     weights.correction = loader.vector(mlp + "gate.e_score_correction_bias", {experts.count});
@@ -303,6 +375,10 @@ std::vector<float> load_norm(Loader& loader, const ModelConfig& config, const st
   std::vector<float> norm = loader.vector(name + ".weight", shape);
   if (config.norms_from_one)
     for (float& one : norm) one += 1;
+  if (config.layer_norm) {
+    const std::vector<float> bias = loader.vector(name + ".bias", shape);
+    norm.insert(norm.end(), bias.begin(), bias.end());
+  }
   return norm;
 }
 
@@ -316,6 +392,7 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t
                          &weights.mlp_out_norm};
   for (std::size_t i = 0; i < norms.size(); ++i)
     if (config.norms[i] != nullptr) *norms[i] = load_norm(loader, config, layer + config.norms[i], {hidden});
+  if (config.parallel && weights.mlp_norm.empty()) weights.mlp_norm = weights.attention_norm;
   if (config.qk_norm) {
     const auto shape = [&](std::uint64_t heads) -> std::vector<std::uint64_t> {
       if (!config.wide_qk_norm) return {config.head_dim};
@@ -346,16 +423,18 @@ bool predicts_further(const ModelConfig& config, const std::string& name) {
   return config.predicts_further && name.starts_with("model.layers." + std::to_string(config.n_layers) + ".");
 }
 
-/// Whether the tensor holds frequencies that old checkpoints store although they follow from config.json.
+/// Whether the tensor holds frequencies or masks (GPT-NeoX) that old checkpoints store although they follow
+/// from config.json.
 bool redundant(const std::string& name) {
-  return name.ends_with(".rotary_emb.inv_freq");
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attention.bias") ||
+         name.ends_with(".attention.masked_bias");
 }
 
-void check_unused(const Checkpoint& checkpoint, const ModelConfig& config, const std::set<std::string>& taken,
+void check_unused(const Checkpoint& checkpoint, const ModelConfig& config, const Loader& loader,
                   std::vector<std::string>& notes) {
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (taken.contains(name) || redundant(name)) continue;
-    if (name.starts_with("model.layers.") && !predicts_further(config, name))
+    if (loader.taken().contains(name) || redundant(name)) continue;
+    if (name.starts_with(loader.in_file("model.layers.")) && !predicts_further(config, name))
       input_error("a " + config.model_type + " model of " + std::to_string(config.n_layers) +
                       " layers has no such tensor",
                   tensor.file + " tensor " + in_quotes(name),
@@ -417,14 +496,17 @@ std::vector<float> LayerWeights::output_projection() const {
 }
 
 Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config) {
-  Loader loader(checkpoint, config.stored_weights);
+  Loader loader(checkpoint, config);
   Weights weights;
   weights.embedding = loader.linear("model.embed_tokens", config.vocab_size, config.hidden_size, false);
   weights.elem = weights.embedding.elem;
   for (std::uint32_t layer = 0; layer < config.n_layers; ++layer)
     weights.layers.push_back(load_layer(loader, config, layer));
-  weights.norm = load_norm(loader, config, "model.norm", {config.hidden_size});
-  const bool has_head = checkpoint.has("lm_head.weight");
+  if (config.learned_positions > 0)
+    weights.positions =
+        loader.linear("model.embed_positions", config.learned_positions, config.hidden_size, false);
+  if (!config.norms_of_sums) weights.norm = load_norm(loader, config, "model.norm", {config.hidden_size});
+  const bool has_head = loader.has("lm_head.weight");
   weights.tied = !has_head || config.tied_embeddings.value_or(false);
   if (!has_head && config.tied_embeddings == false)
     weights.notes.push_back(
@@ -432,7 +514,7 @@ Weights load_weights(const Checkpoint& checkpoint, const ModelConfig& config) {
         "them");
   weights.head = weights.tied ? weights.embedding
                               : loader.linear("lm_head", config.vocab_size, config.hidden_size, false);
-  check_unused(checkpoint, config, loader.taken(), weights.notes);
+  check_unused(checkpoint, config, loader, weights.notes);
   return weights;
 }
 

@@ -33,7 +33,8 @@ struct Linear {
 };
 
 struct GatedMlp {
-  Linear gate, up, down;
+  Linear gate;  ///< empty: the feed-forward has two matrices
+  Linear up, down;
 };
 
 struct ExpertWeights {
@@ -58,8 +59,9 @@ struct LatentWeights {
 
 /// The MLP's matrices are empty where the layer has experts.
 struct LayerWeights : GatedMlp {
-  std::vector<float> attention_norm, mlp_norm;          ///< [hidden], or empty: none before
-  std::vector<float> attention_out_norm, mlp_out_norm;  ///< [hidden], or empty: none behind
+  /// [hidden], with biases behind them [2 * hidden] where config.layer_norm; or empty: none before.
+  std::vector<float> attention_norm, mlp_norm;
+  std::vector<float> attention_out_norm, mlp_out_norm;  ///< the same behind
   std::vector<float> sinks;                             ///< [heads], or empty: there are none
   std::vector<float> q_norm, k_norm;  ///< [head_dim], of all heads [heads * head_dim], or empty
   Linear q, k, v, o;
@@ -71,9 +73,10 @@ struct LayerWeights : GatedMlp {
 };
 
 struct Weights {
-  Linear embedding;  ///< [vocab, hidden], read row by row
-  Linear head;       ///< [vocab, hidden]; the embedding itself when tied
-  std::vector<float> norm;
+  Linear embedding;         ///< [vocab, hidden], read row by row
+  Linear positions;         ///< [config.learned_positions, hidden], added to what is looked up; empty: none
+  Linear head;              ///< [vocab, hidden]; the embedding itself when tied
+  std::vector<float> norm;  ///< as those of layers
   std::vector<LayerWeights> layers;
   bool tied = false;
   Elem elem = Elem::f32;           ///< of the embedding, which counts as the element type of the checkpoint

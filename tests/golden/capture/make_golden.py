@@ -28,10 +28,10 @@ from safetensors.torch import save_file
 from transformers import (Cohere2Config, Cohere2ForCausalLM, CohereConfig, CohereForCausalLM, DeepseekV2Config,
                           DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
                           Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM, Glm4Config,
-                          Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig,
-                          GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig,
+                          Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM, GptOssConfig, GptOssForCausalLM,
+                          GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig,
                           MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
-                          Olmo3Config, Olmo3ForCausalLM, OlmoeConfig, OlmoeForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
+                          Olmo3Config, Olmo3ForCausalLM, OlmoeConfig, OlmoeForCausalLM, OPTConfig, OPTForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig,
                           Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
@@ -45,6 +45,8 @@ MIXED = ["sliding_attention", "full_attention"]
 PHI3 = dict(head_dim=None, pad_token_id=0)
 LATENT = dict(head_dim=None, pad_token_id=0, num_key_value_heads=4, tie_word_embeddings=True, kv_lora_rank=16, qk_nope_head_dim=8,
               qk_rope_head_dim=4, v_head_dim=6, first_k_dense_replace=1, moe_intermediate_size=8)
+NEOX = dict(num_key_value_heads=None, head_dim=None, hidden_size=64, rms_norm_eps=None, layer_norm_eps=1e-4)
+OPT = dict(num_key_value_heads=None, head_dim=None, rms_norm_eps=None, intermediate_size=None, ffn_dim=48)
 NULL = "null"  # None stands for what the class takes
 
 VARIANTS = {
@@ -144,6 +146,15 @@ VARIANTS = {
     "deepseek_v3_latent": (DeepseekV3Config, DeepseekV3ForCausalLM, torch.bfloat16,
                            LATENT | dict(q_lora_rank=12, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, n_group=4,
                                          topk_group=2, norm_topk_prob=True)),
+    "gpt_neox_parallel": (GPTNeoXConfig, GPTNeoXForCausalLM, torch.float16, NEOX),
+    "gpt_neox_serial": (GPTNeoXConfig, GPTNeoXForCausalLM, torch.bfloat16,
+                        NEOX | dict(use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True,
+                                    rope_parameters=dict(rope_type="linear", rope_theta=500.0, factor=4.0,
+                                                         partial_rotary_factor=0.5))),
+    "opt_learned_positions": (OPTConfig, OPTForCausalLM, torch.float16, OPT),
+    # The norms of opt-350m, the activation of Galactica.
+    "opt_norms_of_sums": (OPTConfig, OPTForCausalLM, torch.bfloat16,
+                          OPT | dict(do_layer_norm_before=False, activation_function="gelu", enable_bias=False)),
 }
 
 
@@ -154,10 +165,10 @@ def randomise(model, seed, dtype):
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name:
-                parameter.copy_((0 if model.config.model_type.startswith("gemma") else 1) + 0.2 * noise)  # Gemma adds the one
-            elif name.endswith("bias"):
+            if name.endswith("bias"):
                 parameter.copy_(0.3 * noise)
+            elif "norm" in name:
+                parameter.copy_((0 if model.config.model_type.startswith("gemma") else 1) + 0.2 * noise)  # Gemma adds the one
             elif name.endswith("sinks"):
                 parameter.copy_(noise)
             else:
@@ -187,9 +198,9 @@ def absorbed(module, q, k, latent):
 def run(model, tokens):
     """All stages of one forward call, by name."""
     stages, unrotated, code = {}, [], sys.modules[type(model).__module__]
-    rotation = next(name for name in ("apply_rotary_pos_emb_interleave", "apply_rotary_pos_emb", "apply_rotary_emb")
-                    if hasattr(code, name))
-    originals = getattr(code, rotation), code.eager_attention_forward
+    rotation = next((name for name in ("apply_rotary_pos_emb_interleave", "apply_rotary_pos_emb", "apply_rotary_emb")
+                     if hasattr(code, name)), "no rotation")
+    originals = getattr(code, rotation, None), code.eager_attention_forward
     latents = {}
 
     def rotate(q, k, *args, **kwargs):
@@ -197,7 +208,9 @@ def run(model, tokens):
         return originals[0](q, k, *args, **kwargs)
 
     def attend(module, q, k, v, *args, **kwargs):
-        rows_of = q[0], k[0], v[0], unrotated.pop() if unrotated else k[0]
+        # OPT scales queries itself.
+        scale = module.scaling if kwargs["scaling"] == 1 else 1
+        rows_of = q[0] / scale, k[0], v[0], unrotated.pop() if unrotated else k[0]
         if module in latents:
             rows_of = *absorbed(module, *rows_of[:2], latents[module]), torch.cat([latents[module][None], rows_of[3]], -1)
         for name, rows in zip(("q", "k", "v", "k_pre"), rows_of):
@@ -207,8 +220,8 @@ def run(model, tokens):
     setattr(code, rotation, rotate)
     code.eager_attention_forward = attend
     hooks = []
-    for index, layer in enumerate(model.model.layers):
-        if hasattr(layer.self_attn, "kv_a_layernorm"):
+    for index, layer in enumerate(getattr(model.base_model, "decoder", model.base_model).layers):
+        if hasattr(getattr(layer, "self_attn", None), "kv_a_layernorm"):
             hooks.append(layer.self_attn.kv_a_layernorm.register_forward_hook(
                 lambda m, i, o, attention=layer.self_attn: latents.__setitem__(attention, o[0].clone())))
         hooks.append(layer.register_forward_hook(lambda m, i, o, name=f"out.{index}": stages.__setitem__(

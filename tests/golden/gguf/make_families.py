@@ -26,6 +26,8 @@ FAMILIES = {
     "gemma2_capped": ("gemma2", {"query_pre_attn_scalar": 16}),
     "gemma3_two_rotations": ("gemma3", {"query_pre_attn_scalar": 16, "layer_types": ["sliding_attention"] * 2}),
     "glm4_four_norms": ("glm4", {}),
+    "gpt_neox_parallel": ("gptneox", {}),
+    "gpt_neox_serial": ("gptneox", {}),
     "gpt_oss_sinks": ("gpt-oss", {"swiglu_limit": 7.0}),
     "granite_multipliers": ("granite", {}),
     "mixtral_experts": ("llama", {}),
@@ -53,11 +55,14 @@ def metadata(writer, arch, config):
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
     writer.add_vocab_size(config["vocab_size"])
-    if arch in ("cohere2", "command-r"):
+    if arch in ("cohere2", "command-r", "gptneox"):
         writer.add_layer_norm_eps(config["layer_norm_eps"])
     else:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    if arch != "deepseek2":
+    if arch == "gptneox":  # its files leave out what follows from these two
+        writer.add_rope_dimension_count(int(dim * rope["partial_rotary_factor"]))
+        writer.add_parallel_residual(config["use_parallel_residual"])
+    elif arch != "deepseek2":
         writer.add_head_count_kv(config["num_key_value_heads"])
         writer.add_key_length(dim)
         writer.add_value_length(dim)
@@ -128,13 +133,15 @@ def latent(writer, config, rope):
 
 def tensors(arch, config, checkpoint):
     """What the converter makes of a checkpoint's tensors before it names them."""
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    heads, kv_heads = config["num_attention_heads"], config.get("num_key_value_heads")
     stacks = {}
     for name, tensor in checkpoint.items():
         if arch.startswith("gemma") and name.endswith("norm.weight"):
             tensor = (tensor.float() + 1).contiguous()
         if arch in INTERLEAVED and (".q_proj." in name or ".k_proj." in name):
             tensor = interleave(tensor, heads if ".q_proj." in name else kv_heads)
+        if ".query_key_value." in name:  # each head's queries, keys and values stand together
+            tensor = tensor.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2).contiguous()
         if name.endswith("shared_expert_gate.weight"):
             tensor = tensor[0]
         if ".experts." in name and name.split(".experts.")[1][0].isdigit():

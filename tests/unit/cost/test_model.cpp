@@ -75,7 +75,7 @@ TEST_CASE("biases and norms over heads are counted where a family has them", "[c
   CHECK(small("model_type", "\"qwen3\"") == 448 + 3 * 256);
 }
 
-TEST_CASE("OPT and GPT-J are read by their own keys", "[cost][model]") {
+TEST_CASE("OPT, GPT-NeoX and GPT-J are read by their own keys", "[cost][model]") {
   const Model opt = parse_model(
       R"({"model_type": "opt", "hidden_size": 64, "ffn_dim": 256, "num_hidden_layers": 2,
           "num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 30})",
@@ -85,6 +85,22 @@ TEST_CASE("OPT and GPT-J are read by their own keys", "[cost][model]") {
   // Four matrices of 64*64 with bias 64, two of 64*256 with biases 256 and 64, two norms of 2*64; a last norm
   // of 2*64; 100 + 32 rows of 64.
   CHECK(opt.parameters() == 2 * (4 * (64 * 64 + 64) + 2 * 64 * 256 + 320 + 256) + 128 + 132 * 64);
+  // opt-350m's norms are the same number but for the last, which it does without.
+  const Model behind = parse_model(
+      R"({"model_type": "opt", "hidden_size": 64, "ffn_dim": 256, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 30,
+          "do_layer_norm_before": false})",
+      "opt");
+  CHECK(behind.parameters() == opt.parameters() - 128);
+  // EleutherAI counts the parameters of pythia-160m without embeddings: 85,056,000.
+  const Model pythia = parse_model(
+      R"({"model_type": "gpt_neox", "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+          "num_attention_heads": 12, "vocab_size": 50304, "max_position_embeddings": 2048, "rotary_pct": 0.25,
+          "hidden_act": "gelu", "rotary_emb_base": 10000, "use_parallel_residual": true,
+          "tie_word_embeddings": false})",
+      "pythia");
+  CHECK(pythia.parameters() == 162'322'944);
+  CHECK(pythia.parameters() - pythia.embedding_parameters() == 85'056'000);
   const Model gptj = parse_model(
       R"({"model_type": "gptj", "n_embd": 64, "n_inner": null, "n_layer": 2, "n_head": 4, "vocab_size": 100,
           "n_positions": 30})",
@@ -164,10 +180,10 @@ TEST_CASE("an impossible config.json is refused with the key", "[cost][model]") 
   refuses(R"({"model_type": "mistral", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
               "num_attention_heads": 8, "vocab_size": 1000, "sliding_window": -1})",
           "sliding_window");
-  // Falcon, GPT-NeoX and the like have llama's names for other blocks.
-  refuses(R"({"model_type": "gpt_neox", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
-              "num_attention_heads": 8, "vocab_size": 1000, "hidden_act": "gelu"})",
-          "gpt_neox");
+  // Falcon, Persimmon and the like have llama's names for other blocks.
+  refuses(R"({"model_type": "persimmon", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+              "num_attention_heads": 8, "vocab_size": 1000, "hidden_act": "relu2"})",
+          "persimmon");
   refuses(R"({"model_type": "gpt2", "n_embd": 64, "n_layer": 3, "n_head": 8, "vocab_size": 1000})", "gpt2");
   refuses(config("vocab_size", "1000, \"vocab_size\": 1000"), "vocab_size");
   refuses("[]", "object");

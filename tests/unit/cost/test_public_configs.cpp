@@ -248,7 +248,7 @@ const std::pair<const char*, const char*> kRefused[]{
      "llama4_text"},
     {R"({"model_type":"gemma3n","text_config":{"model_type":"gemma3n_text","num_kv_shared_layers":10}})",
      "gemma3n_text"},
-    {R"({"model_type":"gpt_neox","hidden_act":"gelu"})", "gpt_neox"},
+    {R"({"model_type":"falcon","alibi":false})", "falcon"},
 };
 
 /// The sample model's sizes, of a type and with fields that a test adds.

@@ -120,10 +120,11 @@ double farthest(const trace::Source& a, const trace::Source& b, std::uint64_t n)
   return most;
 }
 
+/// Those whose keys can be turned to other positions.
 std::vector<std::string> variants() {
   std::vector<std::string> out;
   for (const std::string& variant : model::golden_variants())
-    if (!variant.ends_with("_latent")) out.push_back(variant);
+    if (!variant.ends_with("_latent") && !variant.starts_with("opt_")) out.push_back(variant);
   return out;
 }
 
@@ -529,6 +530,13 @@ TEST_CASE("ways to put a prompt together are refused by name") {
                           "cacheblend:1%:bottom", "pie:0", "pie:", "cachecraft:-1", "cachecraft:nan"})
     CHECK_THROWS_AS(parse_assembly(how, "--prefill"), Error);
   CHECK(parse_assembly("lmcache:12.5%", "--prefill").percent == 12.5);
+}
+
+TEST_CASE("keys that cannot be turned to other positions are refused") {
+  for (const char* variant : {"opt_learned_positions", "deepseek_v2_latent"}) {
+    Documents documents(variant, 24, {{4, 12}});
+    CHECK_THROWS_WITH(documents.assembled("none"), Catch::Matchers::Contains("--prefill"));
+  }
 }
 
 }  // namespace kvsim::sim::test_assembled_prompt

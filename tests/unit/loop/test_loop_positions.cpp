@@ -58,6 +58,14 @@ TEST_CASE("rotating a key by whole positions is rotating the key before RoPE to 
   }
 }
 
+TEST_CASE("learned positions are those of the text") {
+  Place place("opt_learned_positions");
+  LoopRequest request = Place::request({"window"}, {"8"});
+  CHECK_NOTHROW(place.run(request, {}));
+  request.positions = LoopPositions::cache_step;
+  CHECK_THROWS_WITH(place.run(request, {}), Catch::Matchers::Contains("learned its positions"));
+}
+
 TEST_CASE("with nothing dropped all positions are the same") {
   Place place("llama_rope_llama3");
   for (const trace::Cut& cut : {trace::Cut{}, trace::Cut{trace::Cut::At::position, 12}}) {

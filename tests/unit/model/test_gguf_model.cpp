@@ -121,8 +121,9 @@ TEST_CASE("files that the package gguf writes run as the checkpoints they were m
   for (const char* variant :
        {"cohere2_rotated_windows", "cohere_qk_norm", "deepseek_v2_latent", "deepseek_v3_latent",
         "exaone4_rotated_windows", "gemma2_capped", "gemma3_two_rotations", "gemma_scaled_embedding",
-        "glm4_four_norms", "gpt_oss_sinks", "granite_multipliers", "mixtral_experts", "olmo2_norms_behind",
-        "olmoe_experts", "qwen2_moe_shared", "qwen3_moe_experts", "smollm3_unrotated_layer"}) {
+        "glm4_four_norms", "gpt_neox_parallel", "gpt_neox_serial", "gpt_oss_sinks", "granite_multipliers",
+        "mixtral_experts", "olmo2_norms_behind", "olmoe_experts", "qwen2_moe_shared", "qwen3_moe_experts",
+        "smollm3_unrotated_layer"}) {
     DYNAMIC_SECTION(variant) {
       const std::string path = folder + variant;
       GoldenCheckpoint golden(variant);

@@ -429,4 +429,33 @@ TEST_CASE("RMSNorm, SwiGLU and the residual by hand") {
   CHECK(sum == std::vector<float>{6, 5, 10});
 }
 
+TEST_CASE("layer norm and what feed-forwards pass, by hand") {
+  Workers workers(1);
+  // Less its mean of 4, (2, 6) is (-2, 2), whose mean square is 4.
+  const std::vector<float> x{2, 6}, weight{3, 1}, bias{10, 20};
+  std::vector<float> y(2);
+  layer_norm(workers, x.data(), 1, weight, bias, 0, y.data());
+  CHECK(y == std::vector<float>{7, 21});
+  layer_norm(workers, x.data(), 1, weight, {}, 0, y.data());
+  CHECK(y == std::vector<float>{-3, 1});
+  const auto passed = [&](Activation f, const float* up) {
+    std::vector<float> gate{1, -1, 0, -20};
+    activate(workers, f, gate.data(), up, gate.size());
+    return gate;
+  };
+  const std::vector<float> up{2, 3, 4, 5};
+  // Phi(1) = 0.841345; its approximation 0.841192; a sigmoid of 1 is 0.731059.
+  for (const auto& [f, at_one] : {std::pair{Activation::gelu, 0.8413447},
+                                  {Activation::gelu_tanh, 0.8411920},
+                                  {Activation::silu, 0.7310586},
+                                  {Activation::relu, 1.0}}) {
+    const std::vector<float> alone = passed(f, nullptr), scaled = passed(f, up.data());
+    CHECK(alone[0] == Approx(at_one).epsilon(1e-6));
+    CHECK(alone[1] == Approx(at_one - 1).margin(1e-6));  // f(-x) = f(x) - x
+    CHECK(alone[2] == 0);
+    CHECK(std::abs(alone[3]) < 1e-7);
+    for (std::size_t i = 0; i < up.size(); ++i) CHECK(scaled[i] == alone[i] * up[i]);
+  }
+}
+
 }  // namespace kvsim::model::cpu::test_kernels

@@ -144,7 +144,8 @@ TEST_CASE("Gemma 3 rotates windows and full layers apart, as either version of t
     CHECK((model.rotates_apart(4) && !model.rotates_apart(5)));
     CHECK((model.rope.theta == 1e5 && model.rope.type == "linear" && model.rope.factor == 8));
     CHECK((model.other_rope->theta == 5000 && model.other_rope->type == "default"));
-    CHECK((model.norms_from_one && model.gelu && model.norms == kNormsAround && model.needs_processor()));
+    CHECK((model.norms_from_one && model.activation == Activation::gelu_tanh && model.norms == kNormsAround &&
+           model.needs_processor()));
   }
   CHECK(older.attention_scale == 0);  // the usual one
   CHECK(newer.attention_scale == 1 / std::sqrt(32.0));
@@ -287,13 +288,56 @@ TEST_CASE("DeepSeek: one cached vector, which is key and value, and routers of g
   CHECK(yarn.attention_scale == Approx(temperature * temperature / std::sqrt(192.0)));
 }
 
+TEST_CASE("GPT-NeoX rotates a quarter, and its halves read one stream") {
+  const auto neox = [](const std::string& changes) {
+    return parse(changes, {"num_key_value_heads"}, "gpt_neox");
+  };
+  const ModelConfig plain = neox("");
+  CHECK((plain.parallel && plain.norms == kNormsBefore && plain.layer_norm && plain.centred_norms));
+  CHECK((plain.fused_qkv && plain.qkv_bias && plain.output_bias && plain.mlp_bias && !plain.gated_mlp));
+  CHECK((plain.n_kv_heads == 4 && plain.norm_eps == 1e-5 && plain.activation == Activation::gelu));
+  CHECK((plain.rope.rotary_dim == 4 && plain.rope.theta == 1e4 && plain.needs_processor()));
+  // Pythia's fields, and those of transformers 5.
+  for (const char* half : {R"("rotary_pct":0.5,"rotary_emb_base":500)",
+                           R"("rope_parameters":{"partial_rotary_factor":0.5,"rope_theta":500})"})
+    CHECK((neox(half).rope.rotary_dim == 8 && neox(half).rope.theta == 500));
+  CHECK_FALSE(neox(R"("use_parallel_residual":false)").parallel);
+  const ModelConfig unbiased = neox(R"("attention_bias":false)");
+  CHECK((!unbiased.qkv_bias && !unbiased.output_bias && unbiased.mlp_bias));
+  CHECK(neox(R"("hidden_act":"gelu_fast")").activation == Activation::gelu_tanh);
+  CHECK_THAT(problem(R"("hidden_act":"silu")", {}, "gpt_neox"),
+             Contains("\"silu\" is not supported, only gelu, relu"));
+}
+
+TEST_CASE("OPT looks positions up and rotates nothing") {
+  const ModelConfig plain = parse("", {}, "opt");
+  CHECK((plain.learned_positions == 130 && plain.rope.type == "none" && plain.rope.rotary_dim == 0));
+  CHECK(rope_frequencies(plain.rope, 100).empty());
+  CHECK((plain.activation == Activation::relu && plain.layer_norm && !plain.norms_of_sums));
+  CHECK((plain.qkv_bias && plain.output_bias && plain.mlp_bias && plain.needs_processor()));
+  CHECK(plain.tied_by_default);
+  const ModelConfig behind = parse(
+      R"("do_layer_norm_before":false,"enable_bias":false,"activation_function":"gelu","layer_norm_eps":0.5)",
+      {}, "opt");
+  CHECK((behind.norms_of_sums &&
+         behind.norms == NormNames{nullptr, kNormsBefore[0], nullptr, kNormsBefore[2]}));
+  CHECK((!behind.qkv_bias && !behind.output_bias && !behind.mlp_bias));
+  CHECK((behind.activation == Activation::gelu && behind.norm_eps == 1e-5));
+  for (const char* field : {R"("word_embed_proj_dim":32)", R"("layer_norm_elementwise_affine":false)",
+                            R"("_remove_final_layer_norm":true)", R"("activation_function":"silu")"}) {
+    const std::string text = field;
+    CHECK_THAT(problem(text, {}, "opt"), Contains(text.substr(1, text.find("\":") - 1)));
+  }
+}
+
 TEST_CASE("what kvsim does not compute is refused by name") {
-  CHECK_THAT(
-      problem("", {}, "opt"),
-      Contains("\"opt\"") &&
-          Contains(
-              "llama, mistral, mixtral, olmo2, olmo3, olmoe, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, smollm3"));
+  CHECK_THAT(problem("", {}, "gptj"),
+             Contains("\"gptj\"") && Contains("gpt_neox, gpt_oss, granite, kimi_k2, llama, mistral, mixtral, "
+                                              "olmo2, olmo3, olmoe, opt, phi3, qwen2, qwen2_moe, qwen3, "
+                                              "qwen3_moe, smollm3"));
   CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama?"));
+  for (const char* type : {"llama4", "llama4_text"})
+    CHECK_THAT(problem("", {}, type), Contains("attend within chunks of the text"));
   CHECK_THAT(problem("", {"model_type"}), Contains("missing \"model_type\""));
   CHECK_THAT(problem(R"("quantization_config":{"quant_method":"awq","bits":4})"), Contains("quantised by"));
   CHECK_THAT(problem(R"("num_local_experts":8)"), Contains("no experts"));

@@ -1,9 +1,11 @@
 // Checkpoints in 8 and 4 bits beside what transformers dequantises them to
 // (tests/golden/quantised/make_quantised.py).
+#include <boost/json.hpp>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
@@ -76,6 +78,57 @@ std::string problem(const std::string& name, const std::string& file, const std:
     return error.what();
   }
   return "accepted";
+}
+
+struct Tensor {
+  std::string dtype;
+  std::vector<std::uint64_t> shape;
+  std::string bytes;
+};
+using Tensors = std::map<std::string, Tensor>;
+
+std::string safetensors(const Tensors& tensors) {
+  boost::json::object header;
+  std::string data;
+  for (const auto& [name, tensor] : tensors) {
+    const std::size_t begin = data.size();
+    data += tensor.bytes;
+    header[name] = {{"dtype", tensor.dtype},
+                    {"shape", boost::json::value_from(tensor.shape)},
+                    {"data_offsets", {begin, data.size()}}};
+  }
+  const std::string text = boost::json::serialize(header);
+  const std::uint64_t length = text.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data;
+}
+
+/// The notes of a copy of a golden folder whose tensors are changed, and `old` is `fresh` in its config.json;
+/// or why it is refused.
+template <class Change>
+std::string notes(const std::string& name, const Change& change, const std::string& old,
+                  const std::string& fresh) {
+  const test::Scratch scratch;
+  const std::string folder = scratch.file("model");
+  std::filesystem::create_directory(folder);
+  Tensors tensors;
+  const Checkpoint checkpoint(golden(name));
+  for (const auto& [tensor, stored] : checkpoint.tensors())
+    tensors[tensor] = {stored.dtype, stored.shape,
+                       std::string(reinterpret_cast<const char*>(stored.data.data()), stored.data.size())};
+  change(tensors);
+  std::ofstream(folder + "/model.safetensors", std::ios::binary) << safetensors(tensors);
+  std::string config = read_regular_file(golden(name) + "/config.json", 1 << 20);
+  const std::size_t at = config.find(old);
+  REQUIRE(at != std::string::npos);
+  std::ofstream(folder + "/config.json") << config.replace(at, old.size(), fresh);
+  try {
+    std::string all;
+    for (const std::string& note : Opened(folder).weights.notes) all += note + "\n";
+    return all;
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::input);
+    return error.what();
+  }
 }
 
 std::string in_tensors(const std::string& name, const std::string& old, const std::string& fresh) {
@@ -151,6 +204,36 @@ TEST_CASE("what is wrong with quantised weights is said") {
              Contains("down_proj_scales\" is missing"));
   CHECK_THAT(in_tensors("gpt_oss_mxfp4", "{\"dtype\":\"U8\"", "{\"dtype\":\"I8\""), Contains("dtype I8"));
   CHECK_THAT(in_tensors("gpt_oss_mxfp4", "[4,64,1,16]", "[4,64,16,1]"), Contains("asks for [4, 64, 1, 16]"));
+}
+
+TEST_CASE("a scale that is no number, and inputs that are no blocks of 32, are refused") {
+  const std::string width = "\"intermediate_size\": 32", gate_up = "model.layers.1.mlp.experts.gate_up_proj_";
+  const auto nothing = [](Tensors&) {};
+  CHECK(notes("gpt_oss_mxfp4", nothing, width, width).empty());
+  const auto no_number = [&](Tensors& tensors) { tensors.at(gate_up + "scales").bytes[5] = '\xff'; };
+  CHECK_THAT(notes("gpt_oss_mxfp4", no_number, width, width),
+             Contains("a scale is 255, which stands for no number") && Contains(gate_up + "scales"));
+  // 40 inputs of the second matrix: one block of 32, and eight that no block has.
+  const auto ragged = [](Tensors& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      if (name.find("experts.gate_up_proj_") == std::string::npos) continue;
+      tensor.shape[1] = 80;
+      tensor.bytes.resize(tensor.bytes.size() / 64 * 80);
+    }
+  };
+  CHECK_THAT(notes("gpt_oss_mxfp4", ragged, width, "\"intermediate_size\": 40"),
+             Contains("40 inputs are no whole number of blocks of 32") && Contains("down_proj_blocks"));
+}
+
+TEST_CASE("a layer that predicts further tokens is left out, and said") {
+  const std::string further = "\"num_nextn_predict_layers\": ", one = further + "1";
+  const auto third = [](Tensors& tensors) {
+    tensors["model.layers.2.eh_proj.weight"] = {"BF16", {2, 2}, std::string(8, '\0')};
+  };
+  CHECK_THAT(notes("deepseek_v3_fp8", third, one, one),
+             Contains("tensor \"model.layers.2.eh_proj.weight\" is not used"));
+  CHECK_THAT(notes("deepseek_v3_fp8", third, one, further + "0"),
+             Contains("model of 2 layers has no such tensor") && Contains("eh_proj"));
 }
 
 }  // namespace kvsim::model::test_quantised_weights

@@ -139,12 +139,8 @@ struct CpuRun::State {
 void CpuRun::State::embed(std::span<const std::int32_t> tokens) {
   const std::uint64_t width = config.hidden_size;
   hidden.resize(n * width);
-  std::vector<float> scratch;
-  for (std::uint64_t row = 0; row < n; ++row) {
-    const float* from = weights.embedding.rows(static_cast<std::uint64_t>(tokens[row]), 1, scratch);
-    std::transform(from, from + width, hidden.data() + row * width,
-                   [&](float x) { return config.embedding_scale * x; });
-  }
+  for (std::uint64_t row = 0; row < n; ++row)
+    embed_token(config, weights, tokens[row], past + row, hidden.data() + row * width);
 }
 
 /// Stores rows [kv_heads, n, dim], which are rounded to the cache's elements, in a layer's cache.
@@ -176,7 +172,7 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
   const LayerWeights& w = weights.layers[layer];
   const auto eps = static_cast<float>(config.norm_eps);
   enter_half(workers, config, w.attention_norm, hidden, n, normed);
-  if (config.parallel) entered = normed;
+  if (config.parallel) enter_half(workers, config, w.mlp_norm, hidden, n, entered);
 
   const auto split = [&](const HeadTransform& transform, const float* rows, std::vector<float>& out) {
     out.resize(n * transform.heads * transform.dim);

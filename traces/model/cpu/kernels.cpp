@@ -75,6 +75,21 @@ Wide silu(Wide x) {
   return x / (1.0F + exp_of(-x));
 }
 
+float activated(Activation f, float x) {
+  const float slope = std::sqrt(2 / std::numbers::pi_v<float>);
+  switch (f) {
+    case Activation::silu:
+      return silu(all_of(x))[0];
+    case Activation::relu:
+      return std::max(x, 0.0F);
+    case Activation::gelu:
+      return 0.5F * x * (1 + std::erf(x / std::numbers::sqrt2_v<float>));
+    case Activation::gelu_tanh:
+      return 0.5F * x * (1 + std::tanh(slope * (x + 0.044715F * x * x * x)));
+  }
+  return x;
+}
+
 }  // namespace
 
 void round_to(Elem elem, std::span<float> numbers) {
@@ -90,11 +105,14 @@ void rms_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const
   });
 }
 
-void layer_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight, float eps,
-                float* y) {
+void layer_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight,
+                std::span<const float> bias, float eps, float* y) {
   in_runs(workers, n, kTokensPerTask, [&](std::uint64_t first, std::uint64_t count) {
-    for (std::uint64_t row = first; row < first + count; ++row)
-      normalise_centred(x + row * weight.size(), weight, eps, y + row * weight.size());
+    for (std::uint64_t row = first; row < first + count; ++row) {
+      float* to = y + row * weight.size();
+      normalise_centred(x + row * weight.size(), weight, eps, to);
+      for (std::size_t i = 0; i < bias.size(); ++i) to[i] += bias[i];
+    }
   });
 }
 
@@ -106,13 +124,11 @@ void swiglu(Workers& workers, float* gate, const float* up, std::uint64_t n) {
   });
 }
 
-void geglu(Workers& workers, float* gate, const float* up, std::uint64_t n) {
-  const float slope = std::sqrt(2 / std::numbers::pi_v<float>);
+void activate(Workers& workers, Activation f, float* gate, const float* up, std::uint64_t n) {
+  if (f == Activation::silu && up != nullptr) return swiglu(workers, gate, up, n);
   in_runs(workers, n, kElementsPerTask, [&](std::uint64_t first, std::uint64_t count) {
-    for (std::uint64_t i = first; i < first + count; ++i) {
-      const float x = gate[i];
-      gate[i] = 0.5F * x * (1 + std::tanh(slope * (x + 0.044715F * x * x * x))) * up[i];
-    }
+    for (std::uint64_t i = first; i < first + count; ++i)
+      gate[i] = activated(f, gate[i]) * (up == nullptr ? 1 : up[i]);
   });
 }
 

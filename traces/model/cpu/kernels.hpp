@@ -8,6 +8,7 @@
 
 #include "sim/base/half.hpp"
 #include "sim/base/workers.hpp"
+#include "traces/model/model_parts.hpp"
 #include "traces/model/rope.hpp"
 
 namespace kvsim::model::cpu {
@@ -17,15 +18,16 @@ namespace kvsim::model::cpu {
 void rms_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight, float eps,
               float* y);
 
-/// The same of x less its mean: layer norm without a bias (Ba et al. 2016).
-void layer_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight, float eps,
-                float* y);
+/// The same of x less its mean, plus the bias if there is one: layer norm (Ba et al. 2016).
+void layer_norm(Workers& workers, const float* x, std::uint64_t n, std::span<const float> weight,
+                std::span<const float> bias, float eps, float* y);
 
 /// gate [n] = silu(gate) * up, silu(x) = x / (1 + exp(-x)).
 void swiglu(Workers& workers, float* gate, const float* up, std::uint64_t n);
 
-/// The same with GELU as its tanh approximates it: x / 2 * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
-void geglu(Workers& workers, float* gate, const float* up, std::uint64_t n);
+/// gate [n] = f(gate) * up, or f(gate) if `up` is null. f is silu; relu; GELU, x / 2 * (1 + erf(x /
+/// sqrt(2))); or its approximation x / 2 * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+void activate(Workers& workers, Activation f, float* gate, const float* up, std::uint64_t n);
 
 /// x += y.
 void add_to(Workers& workers, float* x, const float* y, std::uint64_t n);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <numeric>
 
+#include "sim/base/error.hpp"
 #include "sim/base/matrix_view.hpp"
 #include "traces/model/cpu/kernels.hpp"
 #include "traces/model/cpu/linear_layer.hpp"
@@ -87,16 +89,21 @@ void limited_swiglu(const Experts& experts, std::span<float> gates, std::span<co
   }
 }
 
-/// out [n, hidden] = down(act(gate(x)) * up(x)).
+/// out [n, hidden] = down(act(gate(x)) * up(x)), or down(act(up(x))) without a gate.
 void gated(Workers& workers, const ModelConfig& config, const GatedMlp& mlp, bool alike, const float* x,
            std::uint64_t n, float* out, FeedForwardSpace& space) {
-  space.gate.resize(n * mlp.gate.out);
+  space.gate.resize(n * mlp.up.out);
   space.up.resize(n * mlp.up.out);
-  multiply(workers, alike, {{&mlp.gate, space.gate.data()}, {&mlp.up, space.up.data()}}, x, n);
+  const bool plain = mlp.gate.out == 0;
+  if (plain)
+    multiply(workers, alike, {{&mlp.up, space.gate.data()}}, x, n);
+  else
+    multiply(workers, alike, {{&mlp.gate, space.gate.data()}, {&mlp.up, space.up.data()}}, x, n);
   if (config.experts.limit != 0)
     limited_swiglu(config.experts, space.gate, space.up);
   else
-    (config.gelu ? geglu : swiglu)(workers, space.gate.data(), space.up.data(), space.gate.size());
+    activate(workers, config.activation, space.gate.data(), plain ? nullptr : space.up.data(),
+             space.gate.size());
   multiply(workers, alike, {{&mlp.down, out}}, space.gate.data(), n);
 }
 
@@ -140,27 +147,45 @@ void apply_experts(Workers& workers, const ModelConfig& config, const ExpertWeig
 
 }  // namespace
 
+void embed_token(const ModelConfig& config, const Weights& weights, std::int32_t token,
+                 std::uint64_t position, float* to) {
+  std::vector<float> scratch;
+  const std::uint64_t width = config.hidden_size;
+  const float* from = weights.embedding.rows(static_cast<std::uint64_t>(token), 1, scratch);
+  std::transform(from, from + width, to, [&](float x) { return config.embedding_scale * x; });
+  if (config.learned_positions == 0) return;
+  constexpr std::uint64_t kFirst = 2;  // OPT's rows before are of no position
+  if (position + kFirst >= config.learned_positions)
+    usage_error("position " + std::to_string(position) + " is beyond the " +
+                std::to_string(config.learned_positions - kFirst) + " that the model has learned");
+  from = weights.positions.rows(position + kFirst, 1, scratch);
+  std::transform(from, from + width, to, to, std::plus<>());
+}
+
 void apply_norm(Workers& workers, const ModelConfig& config, const float* x, std::uint64_t n,
                 std::span<const float> weight, float* y) {
-  (config.centred_norms ? layer_norm : rms_norm)(workers, x, n, weight, static_cast<float>(config.norm_eps),
-                                                 y);
+  const auto eps = static_cast<float>(config.norm_eps);
+  if (weight.empty())
+    std::copy_n(x, y == x ? 0 : n * config.hidden_size, y);
+  else if (config.centred_norms)
+    layer_norm(workers, x, n, weight.first(config.hidden_size), weight.subspan(config.hidden_size), eps, y);
+  else
+    rms_norm(workers, x, n, weight, eps, y);
 }
 
 void enter_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 const std::vector<float>& hidden, std::uint64_t n, std::vector<float>& x) {
   x.resize(hidden.size());
-  if (norm.empty())
-    std::copy(hidden.begin(), hidden.end(), x.begin());
-  else
-    apply_norm(workers, config, hidden.data(), n, norm, x.data());
+  apply_norm(workers, config, hidden.data(), n, norm, x.data());
 }
 
 void leave_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 std::vector<float>& x, std::uint64_t n, std::vector<float>& hidden) {
-  if (!norm.empty()) apply_norm(workers, config, x.data(), n, norm, x.data());
+  if (!config.norms_of_sums) apply_norm(workers, config, x.data(), n, norm, x.data());
   if (config.residual_scale != 1)
     for (float& one : x) one *= config.residual_scale;
   add_to(workers, hidden.data(), x.data(), hidden.size());
+  if (config.norms_of_sums) apply_norm(workers, config, hidden.data(), n, norm, hidden.data());
 }
 
 namespace {

@@ -11,15 +11,21 @@
 
 namespace kvsim::model::cpu {
 
-/// y [n, width] = the norm that the family has, of x. May work in place.
+/// to [hidden] = what a token enters the first layer with. Throws Error(usage) for a position beyond those
+/// that the model has learned.
+void embed_token(const ModelConfig& config, const Weights& weights, std::int32_t token,
+                 std::uint64_t position, float* to);
+
+/// y [n, hidden] = the norm that the family has, of x; `weight` as in LayerWeights, empty: x. May work in
+/// place.
 void apply_norm(Workers& workers, const ModelConfig& config, const float* x, std::uint64_t n,
                 std::span<const float> weight, float* y);
 
 /// x [n, hidden] = the residual stream, with a norm before the half if there is one.
 void enter_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 const std::vector<float>& hidden, std::uint64_t n, std::vector<float>& x);
-/// Adds x [n, hidden] to the residual stream: with a norm behind the half if there is one, times
-/// config.residual_scale. Overwrites x.
+/// Adds x [n, hidden] to the residual stream: with a norm behind the half if there is one, which may be of
+/// the sum (config.norms_of_sums), times config.residual_scale. Overwrites x.
 void leave_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 std::vector<float>& x, std::uint64_t n, std::vector<float>& hidden);
 

@@ -50,17 +50,13 @@ void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const L
   if (config_.other_rope) other = table_of(rows, other_frequencies_, config_.other_rope->attention_factor);
   hidden_.resize(n_ * width);
   normed_.resize(n_ * width);
-  std::vector<float> scratch;
-  for (std::size_t row = 0; row < n_; ++row) {
-    const float* from = weights_.embedding.rows(static_cast<std::uint64_t>(rows[row].token), 1, scratch);
-    std::transform(from, from + width, hidden_.data() + row * width,
-                   [&](float x) { return config_.embedding_scale * x; });
-  }
+  for (std::size_t row = 0; row < n_; ++row)
+    embed_token(config_, weights_, rows[row].token, rows[row].position, hidden_.data() + row * width);
   for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& w = weights_.layers[layer];
     const RopeTable& rope = config_.rotates_apart(layer) ? other : most;
     enter_half(workers_, config_, w.attention_norm, hidden_, n_, normed_);
-    if (config_.parallel) entered_ = normed_;
+    if (config_.parallel) enter_half(workers_, config_, w.mlp_norm, hidden_, n_, entered_);
     const auto project = [&](const Linear& linear, const HeadTransform& transform, std::vector<float>& out) {
       projected_.resize(n_ * linear.out);
       apply_linear_alike(workers_, linear, normed_.data(), n_, projected_.data());
