@@ -323,6 +323,8 @@ class Goldens(HookTest):
             rope = json.loads((folder / "config.json").read_text()).get("rope_parameters") or {}
             if "tokens" not in golden or rope.get("rope_type", "default") != "default" and transformers.__version__ < "5":
                 continue  # transformers 4 does not read rope_parameters
+            if folder.name.startswith("opt_"):
+                continue  # test_refused
             with self.subTest(folder.name):
                 self.check(folder, golden)
 
@@ -405,7 +407,7 @@ class Architectures(HookTest):
                     np.testing.assert_allclose(attended(file, layer), expected, atol=1e-5)
 
     def test_refused(self):
-        for family, message in (("GPTNeoX", "called o_proj"),
+        for family, message in (("Bloom", "no rotary embedding"),
                                 ("OPT", "no rotary embedding")):
             model = tiny(family)
             kind = model.config._attn_implementation

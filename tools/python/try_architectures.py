@@ -18,6 +18,7 @@ import torch
 import transformers
 
 from kvsim.hf import TraceError, trace
+from kvsim.hf.model_description import attention_modules, output_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = ROOT / "tools" / "python" / "kvsim" / "hf" / "README.md"
@@ -37,7 +38,8 @@ FAMILIES = {
     "Granite": {"attention_multiplier": 0.5}, "GraniteMoe": FEW_EXPERTS, "Olmo": {}, "Olmo2": {}, "Olmo3": {}, "Olmoe": FEW_EXPERTS,
     "Glm": {}, "Glm4": {}, "StableLm": {}, "Starcoder2": {"sliding_window": 6}, "Cohere": {}, "Cohere2": {}, "SmolLM3": {},
     "Nemotron": {}, "Helium": {}, "Arcee": {}, "Exaone4": {}, "Ernie4_5": {}, "SeedOss": {}, "HunYuanDenseV1": {}, "Apertus": {},
-    "Persimmon": {}, "GPTNeoX": {}, "GPTJ": {}, "OPT": {}, "Bloom": {}, "GptOss": FEW_EXPERTS, "DeepseekV2": FEW_EXPERTS | LATENT,
+    "Persimmon": {"num_key_value_heads": 4}, "GPTNeoX": {"num_key_value_heads": 4}, "GPTJ": {}, "OPT": {}, "Bloom": {},
+    "GptOss": FEW_EXPERTS, "DeepseekV2": FEW_EXPERTS | LATENT,
     "DeepseekV3": FEW_EXPERTS | LATENT, "Llama4": {}}
 
 
@@ -55,8 +57,8 @@ def traced_call(model, path):
     inputs, hooks = [], []
     try:
         with trace(model, path, overwrite=True), torch.no_grad():
-            for layer in model.get_decoder().layers:
-                hooks.append(layer.self_attn.o_proj.register_forward_pre_hook(lambda _, x: inputs.append(x[0][0].clone())))
+            for module in attention_modules(model.get_decoder()):
+                hooks.append(output_of(module).register_forward_pre_hook(lambda _, x: inputs.append(x[0][0].clone())))
             model(torch.arange(3, 40)[None])
     finally:
         for hook in hooks:
@@ -95,7 +97,7 @@ def outcome(family, folder):
     except TraceError as error:
         return "refused: " + str(error).splitlines()[0].removeprefix(f"{family}ForCausalLM: ")
     with h5py.File(path) as file:
-        modules = [layer.self_attn for layer in model.get_decoder().layers]
+        modules = attention_modules(model.get_decoder())
         worst = max(np.abs(attended(file, layer, modules[layer]) - given[layer]).max() for layer in range(len(given)))
     if worst > TOLERANCE:
         raise SystemExit(f"{family}: recorded, but its trace is {worst:.1e} off: the hook must refuse it")

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from .latent_attention import is_latent, output_projection
-from .rotations import Rotations
+from .rotations import Rotations, output_of
 from ..writing.trace_error import TraceError
 from ..writing.trace_header import MAX_CONFIG, Capture, Model
 
@@ -38,7 +38,7 @@ def rope_parameters(config, kind):
 def attention_modules(decoder):
     """The attention of each layer, in order."""
     return [module for _, module in sorted((module.layer_idx, module) for module in decoder.modules()
-                                           if hasattr(module, "layer_idx") and hasattr(module, "o_proj"))]
+                                           if hasattr(module, "layer_idx") and output_of(module) is not None)]
 
 
 def layer_windows(config):
@@ -63,7 +63,7 @@ def _sinks(modules, name):
 
 
 def _has_bias(attention):
-    for name in ("q_proj", "qkv_proj"):
+    for name in ("q_proj", "qkv_proj", "query_key_value"):
         if getattr(attention, name, None) is not None:
             return getattr(attention, name).bias is not None
     return False
@@ -77,7 +77,7 @@ def check_modules(model, config, decoder):
     modules = attention_modules(decoder)
     if len(modules) != config.num_hidden_layers:
         raise TraceError(f"{len(modules)} of {config.num_hidden_layers} layers have an attention whose output projection is "
-                         "called o_proj, as in Llama: by that name the hook finds queries, keys and values", type(model).__name__,
+                         "called o_proj or dense: by that name the hook finds queries, keys and values", type(model).__name__,
                          "tools/python/kvsim/hf/README.md lists architectures that are traced.")
     return modules
 
@@ -150,7 +150,7 @@ def weights_digest(directory):
 
 def output_weights(attention, heads):
     """The output projection of a layer: [heads, v_head_dim, hidden_size]."""
-    weight = attention.o_proj.weight.detach()
+    weight = output_of(attention).weight.detach()
     weight = weight.t().reshape(heads, -1, weight.shape[0])
     return output_projection(attention, weight) if is_latent(attention) else weight
 

@@ -11,6 +11,11 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}  # 
 LAYOUTS = ("half_split", "interleaved")
 
 
+def output_of(module):
+    """The output projection of an attention, by which it is known; None: `module` is none."""
+    return getattr(module, "o_proj", None) or getattr(module, "dense", None)  # dense: GPT-NeoX, Phi
+
+
 class _KeyCollector:
     """Replaces a session and collects the keys."""
     key = None
@@ -74,7 +79,7 @@ class Rotations:
             raise TraceError("rotates keys of some layers by more components than those of others", name,
                              "Layers that rotate equally many are traced.")
         self._choices = list(embeddings.values()) + [_NoRotation(sizes.pop())]
-        possible, found, weight = set(LAYOUTS), [], modules[0].o_proj.weight
+        possible, found, weight = set(LAYOUTS), [], output_of(modules[0]).weight
         hidden = torch.randn(1, 1, config.hidden_size, generator=torch.Generator().manual_seed(1))
         hidden = hidden.to(weight.device, weight.dtype)
         for layer, (module, kind) in enumerate(zip(modules, kinds)):
