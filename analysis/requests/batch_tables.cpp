@@ -21,7 +21,17 @@ std::optional<double> part_of(std::uint64_t part, std::uint64_t whole) {
   return real(part) / real(whole);
 }
 
-Columns<BatchRow> batch_fields(std::uint64_t token_bytes) {
+/// Tokens that a layer reads, in the mean of those with a window and those without.
+std::uint64_t layer_tokens(const cost::Model& model, const DecodeReads& reads) {
+  double sum = 0, layers = 0;
+  for (const cost::WindowRun& run : model.window_sums()) {
+    sum += real(run.layers) * real(run.window == 0 ? reads.tokens : reads.within_window);
+    layers += real(run.layers);
+  }
+  return static_cast<std::uint64_t>(sum / layers);
+}
+
+Columns<BatchRow> batch_fields(const serving::ServedModel& served) {
   using S = BatchSummary;
   const auto sum = [](auto read) {
     return [read](const BatchRow& row) { return std::invoke(read, row.summary); };
@@ -29,8 +39,11 @@ Columns<BatchRow> batch_fields(std::uint64_t token_bytes) {
   const auto share = [](std::uint64_t S::*part, std::uint64_t S::*whole) {
     return [=](const BatchRow& row) { return part_of(row.summary.*part, row.summary.*whole); };
   };
-  const auto step_bytes = [token_bytes](const S& of, const DecodeReads& reads) {
-    return of.steps == 0 ? Value() : Value(real(reads.tokens) * real(token_bytes) / real(of.steps));
+  const auto layer_reads = [model = served.model](const DecodeReads& reads) {
+    return layer_tokens(model, reads);
+  };
+  const auto step_bytes = [=, token_bytes = token_bytes(served)](const S& of, const DecodeReads& reads) {
+    return of.steps == 0 ? Value() : Value(real(layer_reads(reads)) * real(token_bytes) / real(of.steps));
   };
   const auto shared = [](auto read) {
     return [read](const BatchRow& row) {
@@ -56,8 +69,9 @@ Columns<BatchRow> batch_fields(std::uint64_t token_bytes) {
       {"prompt_seconds", "s", "of the passes over prompts", sum(&S::prompt_seconds)},
       {"generated_tokens", "tokens", "of all answers", sum(&S::generated_tokens)},
       {"steps", "", "of one token for each sequence whose answer goes on", sum(&S::steps)},
-      {"read_tokens", "tokens", "that these steps read in each layer if every sequence reads its own",
-       sum([](const S& of) { return of.separate.tokens; })},
+      {"read_tokens", "tokens",
+       "that these steps read in a layer, in the mean over layers, if every sequence reads its own",
+       sum([=](const S& of) { return layer_reads(of.separate); })},
       {"step_read_bytes", "bytes",
        "of keys and values in all layers on a device that a step then reads, mean",
        sum([=](const S& of) { return step_bytes(of, of.separate); })},
@@ -96,9 +110,9 @@ std::vector<Shown<BatchRow>> shown_columns(const BatchGrid& grid, bool shares) {
         [=](const S& sum) { return fixed_text(100 * part_of(sum.*part, sum.*whole).value_or(0), 1); });
   };
   const auto reads = [&](const char* gib, const char* seconds, auto read) {
-    add(gib, [read, bytes = token_bytes(grid.served)](const S& sum) {
+    add(gib, [read, model = grid.served.model, bytes = token_bytes(grid.served)](const S& sum) {
       if (sum.steps == 0) return std::string("-");
-      return fixed_text(*part_of(read(sum).tokens, sum.steps) * real(bytes) / (1 << 30), 3);
+      return fixed_text(*part_of(layer_tokens(model, read(sum)), sum.steps) * real(bytes) / (1 << 30), 3);
     });
     add(seconds, [read](const S& sum) { return fixed_text(read(sum).seconds, 2); });
   };
@@ -117,7 +131,7 @@ std::vector<Shown<BatchRow>> shown_columns(const BatchGrid& grid, bool shares) {
 
 std::vector<BatchRow> batch_rows(const requests::RequestTrace& trace, const BatchGrid& grid,
                                  Progress* progress) {
-  cost::require_equal_layers(grid.served.model, "a batch");
+  cost::require_caches(grid.served.model, "a batch");
   std::vector<BatchRow> rows;
   for (const std::uint32_t requests : grid.requests)
     for (const serving::Batching method : grid.methods)
@@ -136,7 +150,7 @@ std::vector<BatchRow> batch_rows(const requests::RequestTrace& trace, const Batc
 }
 
 Records batch_records(const std::vector<BatchRow>& rows, const BatchGrid& grid) {
-  return table_of(batch_fields(token_bytes(grid.served)), rows);
+  return table_of(batch_fields(grid.served), rows);
 }
 
 void write_batch_table(std::ostream& out, const BatchGrid& grid, const std::vector<BatchRow>& rows) {

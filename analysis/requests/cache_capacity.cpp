@@ -15,8 +15,8 @@ std::uint64_t mean_prompt(const requests::RequestTrace& trace) {
   return std::max<std::uint64_t>(tokens / std::max<std::size_t>(trace.requests.size(), 1), 1);
 }
 
-double stored_token_bytes(const serving::ServedModel& served, const policy::Composition& stored,
-                          const std::optional<sim::Budget>& budget, std::uint64_t tokens) {
+StoredPrompt stored_prompt(const serving::ServedModel& served, const policy::Composition& stored,
+                           const std::optional<sim::Budget>& budget, std::uint64_t tokens) {
   if (!budget && !stored.eviction.spec->own_budget())
     usage_error(in_quotes(stored.name) + " must be told how much it keeps", "--budget", "Say it like 25%.");
   cost::Serving serving = cost::served_with(served.serving, stored);
@@ -27,12 +27,19 @@ double stored_token_bytes(const serving::ServedModel& served, const policy::Comp
       budget && !stored.eviction.spec->own_budget()
           ? budget_tokens(*budget, served.model, served.serving.layout, stored, tokens, serving.generate)
           : tokens + serving.generate;
-  const cost::Holding holding = cost::rule_holding(
-      stored, served.model, cost::stored_heads(served.model, serving.layout), tokens, serving.generate, kept);
+  std::optional<double> share;
+  if (budget && budget->unit == sim::Budget::Unit::share) share = budget->value;
+  cost::Holding holding =
+      cost::rule_holding(stored, served.model, cost::stored_heads(served.model, serving.layout), tokens,
+                         serving.generate, kept, share);
   const cost::Memory memory = cost::memory_at(served.model, served.machine, serving, holding,
                                               cost::cost_of(stored, served.model, tokens, kept), 0);
-  return static_cast<double>(memory.keys_values + memory.padding + memory.metadata) /
-         static_cast<double>(tokens);
+  return {static_cast<double>(memory.keys_values + memory.padding + memory.metadata), std::move(holding)};
+}
+
+double stored_token_bytes(const serving::ServedModel& served, const policy::Composition& stored,
+                          const std::optional<sim::Budget>& budget, std::uint64_t tokens) {
+  return stored_prompt(served, stored, budget, tokens).bytes / static_cast<double>(tokens);
 }
 
 }  // namespace kvsim::analysis

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "policies/api/composition.hpp"
+#include "sim/cost/holding.hpp"
 #include "sim/replay/budget.hpp"
 #include "sim/requests/serving/served_model.hpp"
 #include "traces/requests/request_trace.hpp"
@@ -19,10 +20,17 @@ struct CacheCapacity {
 /// Tokens of a prompt of the trace, the mean rounded down; 1 at least.
 std::uint64_t mean_prompt(const requests::RequestTrace& trace);
 
-/// Bytes on one device that a token of a cached prompt of `tokens` tokens takes when it is kept as `stored`
-/// keeps it, at the budget: keys, values, padding and the policy's metadata over the tokens; tables that all
-/// prompts share are left out. A budget is that of a prompt of `tokens` tokens. Throws Error(usage) as
-/// cost::rule_holding, and for a policy without a budget that needs one.
+/// What is kept of a cached prompt.
+struct StoredPrompt {
+  double bytes = 0;  ///< on one device: keys, values, padding and the policy's metadata
+  cost::Holding holding{};
+};
+/// What `stored` keeps of a prompt of `tokens` tokens at the budget, which is that of such a prompt; tables
+/// that all prompts share are left out. Throws Error(usage) as cost::rule_holding, and for a policy without a
+/// budget that needs one.
+StoredPrompt stored_prompt(const serving::ServedModel& served, const policy::Composition& stored,
+                           const std::optional<sim::Budget>& budget, std::uint64_t tokens);
+/// Its bytes over its tokens.
 double stored_token_bytes(const serving::ServedModel& served, const policy::Composition& stored,
                           const std::optional<sim::Budget>& budget, std::uint64_t tokens);
 

@@ -75,13 +75,38 @@ serving::KeptTokens kept_tokens(const serving::ServedModel& served, const policy
           .step = [added](std::uint64_t decoding) { return added->step(decoding); }};
 }
 
+/// What a step reads of what is kept of a prompt of `tokens` tokens, by kind of layer.
+serving::KeptTokens::Read read_shares(const serving::ServedModel& served, const StoredPrompt& stored,
+                                      std::uint64_t tokens) {
+  double held[2] = {}, whole[2] = {}, lanes = 0;  // without a window, with it
+  for (const cost::EqualLayers& group : stored.holding.layers) {
+    const bool windowed = group.window > 0;
+    for (const cost::EqualLanes& equal : group.lanes) {
+      const auto count = static_cast<double>(group.layers * equal.lanes);
+      held[windowed] += count * static_cast<double>(equal.at(0));
+      whole[windowed] += count * static_cast<double>(group.within_window(tokens));
+      lanes += count;
+    }
+  }
+  // A kept token takes more or less than it does as it comes.
+  const double as_it_comes = static_cast<double>(token_bytes(served)) / lanes;
+  const double size = stored.bytes / ((held[0] + held[1]) * as_it_comes);
+  const auto share = [&](bool windowed) {
+    return whole[windowed] == 0 ? 1 : size * held[windowed] / whole[windowed];
+  };
+  return {share(false), share(true)};
+}
+
 }  // namespace
 
 serving::ServedModel compressed_model(serving::ServedModel served, const policy::Composition& policy,
                                       const std::optional<sim::Budget>& budget, std::uint64_t tokens) {
-  cost::require_equal_layers(served.model, "compression");
-  served.kept =
-      kept_tokens(served, policy, budget, tokens, stored_token_bytes(served, policy, budget, tokens));
+  cost::require_caches(served.model, "compression");
+  const StoredPrompt stored = stored_prompt(served, policy, budget, tokens);
+  serving::KeptTokens kept =
+      kept_tokens(served, policy, budget, tokens, stored.bytes / static_cast<double>(tokens));
+  if (served.model.window > 0) kept.read = read_shares(served, stored, tokens);
+  served.kept = std::move(kept);
   return served;
 }
 

@@ -24,7 +24,8 @@ class Batch(CommandTest):
         return [(0, 3 * 512, 10 + i, [10 * (i % 4), 10 * (i % 4) + 1, 1000 + i]) for i in range(n)]
 
     def rows(self, name, *arguments):
-        text = self.ok("requests", "batch", name, *SERVED, "--format", "csv", *arguments)
+        served = SERVED[2:] if "--model" in arguments else SERVED
+        text = self.ok("requests", "batch", name, *served, "--format", "csv", *arguments)
         return {(row["method"], int(row["batch"])): row for row in csv.DictReader(io.StringIO(text))}
 
     def test_rows_and_reads_counted_anew(self):
@@ -94,6 +95,18 @@ class Batch(CommandTest):
     def test_a_window_has_no_shared_reads(self):
         text = self.ok("requests", "batch", self.trace(self.alike(2)), "--model", "phi-3-mini-4k", "--machine", "a100-80-sxm", "--quiet")
         self.assertNotIn("shared", text)
+
+    def test_layers_with_and_without_a_window(self):
+        model = ["--model", "gemma-3-12b", "--machine", "a100-80-sxm"]
+        row = self.rows(self.trace([(0, 3000, 21, list(range(6)))]), *model[:2], "--method", "unpadded")["unpadded", 64]
+        every, window = sum(3000 + step for step in range(1, 21)), 20 * 1024
+        read = (8 * every + 40 * window) // 48  # of 48 layers every sixth sees everything
+        self.assertEqual(int(row["read_tokens"]), read)
+        self.assertAlmostEqual(float(row["step_read_bytes"]), read * 48 * 2 * 8 * 256 * 2 / 20, delta=1)
+        estimate = list(csv.DictReader(io.StringIO(self.ok(
+            "cost", "estimate", *model, "--prompt-tokens", "3000", "--generate", "21", "--format", "csv"))))[0]
+        self.assertAlmostEqual(float(row["step_seconds"]) / 20 / float(estimate["tpot_seconds"]), 1, places=5)
+        self.assertIn("state", self.fails(2, "requests", "batch", "trace.jsonl", *model[2:], "--model", "nemotron-3-nano-30b-a3b"))
 
     def test_refusals(self):
         name = self.trace(self.alike())

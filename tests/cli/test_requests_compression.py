@@ -31,7 +31,8 @@ class Compression(CommandTest):
         (cls.folder / "t.jsonl").write_text("\n".join(lines) + "\n")
 
     def rows(self, *arguments):
-        return rows_of(self.ok("requests", "compression", "t.jsonl", *SERVED, *([] if "--memory" in arguments else ["--memory", "2GiB"]),
+        served = SERVED[2:] if "--model" in arguments else SERVED
+        return rows_of(self.ok("requests", "compression", "t.jsonl", *served, *([] if "--memory" in arguments else ["--memory", "2GiB"]),
                                "--format", "csv", *arguments))
 
     def test_without_compression_it_is_serve(self):
@@ -56,6 +57,19 @@ class Compression(CommandTest):
             self.assertLessEqual(parts - 128 * 1024, float(row["token_bytes"]) * 1324)
             self.assertLessEqual((float(row["token_bytes"]) - 1) * 1324, parts)  # a token's bytes are rounded up
             self.assertEqual(int(row["capacity"]), (2 << 30) // int(row["token_bytes"]))
+
+    def test_layers_with_and_without_a_window(self):
+        for model in "gemma-3-12b", "phi-3-mini-4k":  # in most layers, in all
+            how = ["--model", model, "--memory", "64GiB"]
+            neither, _, whole, *_ = self.rows(*how, "--policy", "window", "--budget", "100%")
+            # What is not compressed is read as it is without a policy.
+            self.assertAlmostEqual(float(whole["tpot_mean"]) / float(neither["tpot_mean"]), 1, places=3)
+            half = self.rows(*how, "--policy", "window", "--budget", "50%")[2]
+            self.assertLess(float(half["tpot_mean"]), float(whole["tpot_mean"]))
+            estimate = rows_of(self.ok("cost", "estimate", "--model", model, "--machine", "a100-80-sxm", "--prompt-tokens", "1324",
+                                       "--generate", "1", "--policy", "window", "--budget", "50%", "--format", "csv"))[0]
+            parts = sum(int(estimate[f"{part}_bytes"]) for part in ("keys_values", "padding", "metadata"))
+            self.assertAlmostEqual(float(half["token_bytes"]) * 1324 / parts, 1, delta=3e-3)  # beside the generated token
 
     def test_laws(self):
         rows = self.rows("--policy", "streaming_llm", "--policy", "full+kivi(bits=2)", "--budget", "25%,50%", "--memory", "1GiB,4GiB")

@@ -119,15 +119,18 @@ StepPrice step_price(const ServedModel& served) {
   as_it_comes.serving.layout.storage.representation.reset();
   const auto step = std::make_shared<cost::EngineStep>(served.model, served.machine, as_it_comes.serving);
   if (!served.kept) return [step](const cost::StepWork& work) { return step->seconds(work); };
-  const double read = served.kept->bytes / static_cast<double>(token_bytes(as_it_comes));
   const auto kept = std::make_shared<const KeptTokens>(*served.kept);
+  const double share = kept->bytes / static_cast<double>(token_bytes(as_it_comes));
+  const KeptTokens::Read read = kept->read.value_or(KeptTokens::Read{share, share});
   return [step, read, kept](const cost::StepWork& work) {
-    cost::StepWork smaller = work;
     // The tokens of this step are read as they come.
-    for (std::uint64_t cost::StepWork::*seen : {&cost::StepWork::attended, &cost::StepWork::within_window}) {
-      const std::uint64_t past = work.*seen - std::min(work.*seen, work.decoding);
-      smaller.*seen = work.decoding + static_cast<std::uint64_t>(read * static_cast<double>(past));
-    }
+    const auto seen = [&](std::uint64_t tokens, double read_share) {
+      const std::uint64_t past = tokens - std::min(tokens, work.decoding);
+      return work.decoding + static_cast<std::uint64_t>(read_share * static_cast<double>(past));
+    };
+    cost::StepWork smaller = work;
+    smaller.attended = seen(work.attended, read.all);
+    smaller.within_window = seen(work.within_window, read.within_window);
     double seconds = step->seconds(smaller);
     if (kept->step && work.decoding > 0) seconds += kept->step(work.decoding);
     if (kept->compression)

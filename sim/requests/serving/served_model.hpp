@@ -17,6 +17,12 @@ namespace kvsim::serving {
 /// How tokens are kept where an eviction or a representation makes them smaller than they come.
 struct KeptTokens {
   double bytes = 0;  ///< of a token on one device: of memory, of what a decoding step reads, and of copies
+  /// What a decoding step reads of the tokens before it, as a share of what it reads of them as they come: in
+  /// a layer without a window, and in one with the window. None: bytes / token_bytes(), in both.
+  struct Read {
+    double all = 1, within_window = 1;
+  };
+  std::optional<Read> read{};
   /// Seconds beside those of a prefill that compressing a prompt of so many tokens takes; none: no time.
   std::function<double(std::uint64_t prompt)> compression{};
   /// Seconds that the policy adds to a step in which so many sequences decode; none: no time.

@@ -116,7 +116,7 @@ TEST_CASE("Steps of a batch by hand", "[serving]") {
   CHECK(run.shared->seconds == (3 + 10 + 4 + 32 + 7 * 4 + 11 * 2) + (3 + 5 + 2 + 32 + 11));
   // A window of 25 tokens ends what is known of shared reads.
   const BatchSummary windowed = run_batches(trace, &tree, batches, 25, whole_price);
-  CHECK(windowed.separate.tokens == 25 + 21 + 25);
+  CHECK(windowed.separate.within_window == 25 + 21 + 25);
   CHECK_FALSE(windowed.shared);
 }
 

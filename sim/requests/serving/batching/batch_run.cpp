@@ -62,7 +62,8 @@ class BatchRun {
       work.within_window += std::min(tokens, window_);
     }
     ++out_.steps;
-    out_.separate.tokens += window_ == 0 ? work.attended : work.within_window;
+    out_.separate.tokens += work.attended;
+    out_.separate.within_window += work.within_window;
     out_.separate.seconds += price_(work);
     if (!shared) return;
     work.shared = {.tokens = shared->shared_tokens, .partials = shared->partials, .levels = shared->levels};

@@ -12,9 +12,10 @@ namespace kvsim::serving {
 
 /// What decode steps read of keys and values, sums over all of them, of one layer.
 struct DecodeReads {
-  std::uint64_t tokens = 0;    ///< that are read
-  std::uint64_t partials = 0;  ///< written and read again (shared_reads.hpp)
-  double seconds = 0;          ///< of the steps
+  std::uint64_t tokens = 0;         ///< that are read, of a layer without a window
+  std::uint64_t within_window = 0;  ///< of one with the window
+  std::uint64_t partials = 0;       ///< written and read again (shared_reads.hpp)
+  double seconds = 0;               ///< of the steps
 };
 
 struct BatchSummary {
@@ -33,8 +34,8 @@ struct BatchSummary {
 
 /// Runs batches on one device group. A pass over prompts gives the first token of each request, so that g
 /// generated tokens take g - 1 steps. Common blocks are those of prompts that running sequences of a batch
-/// have in common, on all levels of the tree. `window`: tokens that a row attends to, at most; 0: all. With a
-/// window, or without a tree, shared reads are not known.
+/// have in common, on all levels of the tree. `window`: tokens that a row attends to in layers that have a
+/// window, at most; 0: none has. With a window, or without a tree, shared reads are not known.
 BatchSummary run_batches(const requests::RequestTrace& trace, const prefix::PrefixTree* tree,
                          std::span<const PromptBatch> batches, std::uint64_t window, const StepPrice& price);
 
