@@ -15,7 +15,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 BASELINE = HERE / "baseline.json"
-NAMES = ["replay", "streaming", "hamming", "kvcrush", "optimal_retention", "codecs", "selections", "cost", "capture", "decode",
+NAMES = ["replay", "architectures", "streaming", "hamming", "kvcrush", "optimal_retention", "codecs", "selections", "cost", "capture", "decode",
          "evaluate", "reader", "writer", "requests", "libcachesim"]
 LIBCACHESIM = "KVSIM_LIBCACHESIM_PYTHON"
 GROWN = 1.2
