@@ -69,9 +69,9 @@ std::vector<PieceOrigin> piece_origins(std::span<const std::int32_t> ids, std::s
     if (begin + 1 < ids.size()) pieces.push_back({begin, std::min<std::uint64_t>(end, ids.size() - 1)});
   if (assembly.choice == Choice::edit) {
     if (assembly.tokens > pieces.size())
-      usage_error("has " + std::to_string(pieces.size()) + " documents, and --prefill " + assembly.name +
-                      " asks for another",
-                  where);
+      usage_error(
+          "has " + std::to_string(pieces.size()) + " documents, and " + assembly.name + " asks for another",
+          where);
     return without(ids, pieces[assembly.tokens - 1]);
   }
   if (pieces.empty()) return {};
