@@ -381,7 +381,7 @@ class ContextRun {
 
   /// Where a cell ranks by it: the model repeats what stands before the cut.
   void add_second_pass(const trace::Sequence& sequence, sim::TableFiles& tables, Progress& progress) const {
-    if (std::none_of(options_.cells.begin(), options_.cells.end(), needs_second_pass)) return;
+    if (sim::has_windows(sequence.model()) || std::ranges::none_of(options_.cells, needs_second_pass)) return;
     capture::SecondPass pass =
         capture::second_pass(sequence, *model_.prompt.tokenizer, model_.config, model_.weights,
                              {.elem = request_.elem,

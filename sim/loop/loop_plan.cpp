@@ -4,6 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/loop/chunked_prompt.hpp"
+#include "sim/replay/budget.hpp"
 #include "sim/replay/plan.hpp"
 
 namespace kvsim::sim {
@@ -32,6 +33,10 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
   if (reads_full_rows(eviction))
     return {name +
             "reads attention on evicted tokens (feedback=raw), which a running model does not compute"};
+  if (eviction.needs().second_pass && has_windows(sequence.model()))
+    return {
+        name +
+        "needs a second pass of the model over the prompt, whose tokens have left the layers with a window"};
   LoopPlan::LoopCellPlan plan;
   const auto probe = eviction.make_eviction(cache_unit(
       sequence.model(), 0, 0, eviction.layer_unit() ? sequence.model().n_kv_heads : 1, request.seed));

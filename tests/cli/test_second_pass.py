@@ -3,6 +3,8 @@
 
 Usage: test_second_pass.py KVSIM SOURCE_DIR
 """
+import csv
+import io
 import json
 
 import h5py
@@ -69,6 +71,24 @@ class SecondPass(CommandTest):
                 self.assertEqual(replayed, self.kept("b.h5", "evaluate", "--model", MODEL, "--workload", "w.jsonl", *own, "--cut", cut,
                                                      "--elem", "f32", "--mode", "greedy", "--max-new-tokens", "2"))
                 self.assertNotEqual(*replayed)
+
+    def test_models_with_windows_have_no_second_pass(self):
+        """Their other cells are answered."""
+        windowed = self.folder / "windowed"
+        windowed.mkdir()
+        for file in MODEL.iterdir():
+            (windowed / file.name).symlink_to(file)
+        (windowed / "config.json").unlink()
+        (windowed / "config.json").write_text(json.dumps({**json.loads((MODEL / "config.json").read_text()), "model_type": "mistral",
+                                                          "architectures": ["MistralForCausalLM"], "sliding_window": 32}))
+        rows = self.evaluated("--model", windowed, "--policy", "kvzip", "--policy", "tova")
+        self.assertIn("tova", [row["policy"] for row in rows if not row["skipped"]])
+        self.assertRegex(" ".join(row["skipped"] for row in rows if row["policy"] == "kvzip"), "kvzip: needs a second pass")
+
+    def evaluated(self, *words):
+        text = self.ok("evaluate", "--workload", "w.jsonl", "--budget", "25%", "--max-new-tokens", "2", "--mode", "greedy", "--format", "csv",
+                       "--quiet", *words)
+        return list(csv.DictReader(io.StringIO(text)))
 
     def test_what_is_not_there_is_said(self):
         said = self.kvsim("replay", "run.h5", "--policy", "kvzip", "--policy", "h2o", "--budget", "25%", "-o",
