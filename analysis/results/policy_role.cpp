@@ -7,7 +7,8 @@ bool is_oracle(const policy::Composition& composition) {
 }
 
 bool has_own_budget(const policy::Composition& composition) {
-  return composition.eviction.spec != nullptr && composition.eviction.spec->own_budget();
+  return composition.eviction.spec != nullptr &&
+         (composition.eviction.spec->own_budget() || composition.allocation.own_total());
 }
 
 std::string role_name(bool oracle, bool own_budget) {
