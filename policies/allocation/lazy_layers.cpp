@@ -46,14 +46,13 @@ class LazyLayers final : public Allocation {
 
   std::vector<std::size_t> allocate(const AllocationRequest& request) const override {
     if (request.profiles.size() != request.n_lanes()) bug("lazy_layers needs the last row of every lane");
+    std::vector<double> of_lanes;
+    for (const std::vector<double>& profile : request.profiles) of_lanes.push_back(profile.front());
+    const std::vector<double> shares = layer_means(request, of_lanes);
     std::vector<std::size_t> out;
     for (std::size_t layer = 0; layer < request.n_layers; ++layer) {
-      double share = 0;
-      for (std::size_t head = 0; head < request.n_kv_heads; ++head)
-        share += request.profiles[layer * request.n_kv_heads + head].front() /
-                 static_cast<double>(request.n_kv_heads);
       const std::size_t held = request.held_in(layer), cut = std::max(sinks_ + recent_ - 1, request.floor);
-      const bool lazy = held > sinks_ + recent_ + 1 && share > threshold_;
+      const bool lazy = held > sinks_ + recent_ + 1 && shares[layer] > threshold_;
       out.insert(out.end(), request.n_kv_heads, lazy ? std::min(cut, held) : kNeverEvict);
     }
     return out;
