@@ -14,7 +14,7 @@ namespace {
 constexpr double kMargin = 0.01;
 
 /// What a policy holds and loses at one budget, by prompt.
-struct AtBudget {
+struct HeldAndLost {
   std::vector<double> share{};  ///< of the full cache's bytes
   std::vector<double>
       lost{};  ///< 1: the full cache is right and the policy is wrong; -1: the other way round
@@ -31,7 +31,7 @@ double least_share(const std::vector<double>& shares, const std::vector<double>&
 
 /// Its interval over prompts, drawn within workloads: of each resample the means, and of these the least
 /// share.
-Point least_point(const std::vector<AtBudget>& budgets, const std::vector<std::string>& workloads) {
+Point least_point(const std::vector<HeldAndLost>& budgets, const std::vector<std::string>& workloads) {
   const std::size_t prompts = workloads.size();
   const StatisticsOptions defaults;
   const TraceSet all(prompts, true);
@@ -43,7 +43,7 @@ Point least_point(const std::vector<AtBudget>& budgets, const std::vector<std::s
   };
   std::vector<double> shares, lost;
   std::vector<std::vector<double>> drawn_shares, drawn_lost;
-  for (const AtBudget& budget : budgets) {
+  for (const HeldAndLost& budget : budgets) {
     shares.push_back(mean(budget.share));
     lost.push_back(mean(budget.lost));
     drawn_shares.push_back(resamples.means(all, budget.share));
@@ -69,7 +69,7 @@ Point least_point(const std::vector<AtBudget>& budgets, const std::vector<std::s
 struct Answers {
   std::vector<std::string> workloads{};  ///< of each prompt
   /// By policy, then by budget, smallest first. Budgets at which some prompt has no answer are left out.
-  std::map<std::string, std::vector<AtBudget>> policies{};
+  std::map<std::string, std::vector<HeldAndLost>> policies{};
 };
 
 Answers answers_of(const AnswersAtCut& answers, const FigureChoice& choice) {
@@ -95,7 +95,7 @@ Answers answers_of(const AnswersAtCut& answers, const FigureChoice& choice) {
   for (const auto& [prompt, bytes] : full) out.workloads.push_back(prompt.front());
   for (const auto& [label, budgets] : found)
     for (const auto& [place, prompts] : budgets) {
-      AtBudget at;
+      HeldAndLost at;
       for (const auto& [prompt, bytes] : full) {
         const auto row = prompts.find(prompt);
         if (row == prompts.end()) break;

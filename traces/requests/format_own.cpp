@@ -12,7 +12,7 @@ namespace kvsim::requests {
 namespace {
 
 constexpr std::size_t kMaxLogValues = std::size_t{1} << 23;
-constexpr double kMostSeconds = 1e12;
+constexpr double kMostArrival = 1e12;
 
 /// Prompts and outputs are numbers of tokens, lists of token ids or of messages, or texts; of all but the
 /// first, blocks are known.
@@ -57,7 +57,7 @@ class OwnJsonReader : public LineReader {
     const auto [owner, field] = place_of(object, own_name(options_, "time"));
     const boost::json::value& value = owner.at(field);
     return value.is_string() ? seconds_at(std::string(value.get_string()), field, owner.where())
-                             : owner.number(field, 0, kMostSeconds);
+                             : owner.number(field, 0, kMostArrival);
   }
 
   /// Reads tokens and their number; false: the number alone.
