@@ -325,7 +325,7 @@ class ContextRun {
     std::vector<DocumentRuns::Run> runs;
     std::vector<sim::Piece> pieces;
     for (PieceOrigin& origin : origins(assembly)) {
-      runs.push_back(run_of(std::move(origin.ids), progress));
+      runs.push_back(run_of(std::move(origin.ids), whole.header().model.inv_freq, progress));
       pieces.push_back(std::move(origin.piece));
       pieces.back().alone = runs.back().get();
     }
@@ -364,19 +364,14 @@ class ContextRun {
                          !frame.empty() && frame[0] == prompt.ids[0] ? 1 : 0, assembly, item.id);
   }
 
-  /// Kept, or made.
-  DocumentRuns::Run run_of(std::vector<std::int32_t> ids, Progress& progress) const {
+  /// Kept, or made. `rotation`: frequencies of the model in a text as long as the prompt.
+  DocumentRuns::Run run_of(std::vector<std::int32_t> ids, const std::vector<float>& rotation,
+                           Progress& progress) const {
     model_.prompt.ids = std::move(ids);
     model_.prompt.part_flags.clear();
-    std::vector<float> frequencies = model::rope_frequencies(model_.config.rope, positions_);
-    if (model_.config.other_rope) {
-      const std::vector<float> others = model::rope_frequencies(*model_.config.other_rope, positions_);
-      frequencies.insert(frequencies.end(), others.begin(), others.end());
-    }
-    return model_.documents.find(
-        {model_.prompt.ids, std::move(frequencies), request_.elem, options_.prefill_chunk}, [&] {
-          return capture::run_prompt(model_.prompt, model_.config, model_.weights, run_options(), progress);
-        });
+    return model_.documents.find({model_.prompt.ids, rotation, request_.elem, options_.prefill_chunk}, [&] {
+      return capture::run_prompt(model_.prompt, model_.config, model_.weights, run_options(), progress);
+    });
   }
 
   /// Where a cell ranks by it: the model repeats what stands before the cut.

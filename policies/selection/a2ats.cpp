@@ -9,6 +9,7 @@
 #include "policies/parts/index/k_means.hpp"
 #include "policies/parts/index/reading.hpp"
 #include "policies/parts/index/vector_code.hpp"
+#include "policies/parts/rows/cholesky.hpp"
 #include "sim/base/dot.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
@@ -37,18 +38,6 @@ struct Rule {
 
 std::string maker(const Params& params) {
   return calibration_maker("a2ats", params, {"centres", "offset", "rounds"});
-}
-
-/// The lower triangular L of L L^T = matrix, [n, n]; the matrix is positive definite but for rounding.
-std::vector<double> cholesky(const std::vector<double>& matrix, std::size_t n) {
-  std::vector<double> out(n * n);
-  for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j <= i; ++j) {
-      double rest = matrix[i * n + j];
-      for (std::size_t k = 0; k < j; ++k) rest -= out[i * n + k] * out[j * n + k];
-      out[i * n + j] = i == j ? std::sqrt(std::max(rest, 1e-12)) : rest / out[j * n + j];
-    }
-  return out;
 }
 
 /// How one KV head's keys are coded: the nearest centre after multiplication by a factor L, in which
@@ -124,7 +113,7 @@ class Learner {
       if (i % (dim_ + 1) == 0) h[i] += 1e-6;
     }
     Codebook out;
-    for (const double x : cholesky(h, dim_)) out.factor.push_back(static_cast<float>(x));
+    for (const double x : cholesky_factor(h, dim_, 1e-12)) out.factor.push_back(static_cast<float>(x));
     std::vector<float> points(keys_.size());
     for (std::size_t i = 0; i < keys_.size(); i += dim_)
       out.multiply(std::span(keys_).subspan(i, dim_), std::span(points).subspan(i, dim_));

@@ -11,6 +11,7 @@
 #include "sim/base/quoted.hpp"
 #include "sim/base/rotary.hpp"
 #include "sim/base/workers.hpp"
+#include "traces/format/schema.hpp"
 #include "traces/model/cpu/kernels.hpp"
 #include "traces/model/cpu/step_batch.hpp"
 
@@ -24,14 +25,10 @@ using trace::Tensor;
 /// The layer in which tokens are chosen by what deviates.
 constexpr std::uint32_t kCheckLayer = 1;
 
-std::size_t dim_of(const trace::Model& model, Tensor tensor) {
-  return tensor == Tensor::value ? model.v_head_dim : model.head_dim;
-}
-
 void place(std::span<const Piece> pieces, Tensor tensor, std::uint32_t layer, std::uint32_t head,
            trace::MemoryTrace& out) {
   const trace::Model& model = out.header().model;
-  const std::size_t dim = dim_of(model, tensor);
+  const std::size_t dim = trace::schema::tensor_dim(model, tensor);
   const std::span<float> to = out.rows(tensor, layer, head);
   std::ranges::fill(to, std::numeric_limits<float>::quiet_NaN());
   for (const Piece& piece : pieces) {
@@ -102,7 +99,7 @@ class PromptAssembly {
   }
 
   std::span<float> row(Tensor tensor, std::uint32_t layer, std::uint32_t head, std::uint64_t position) {
-    const std::size_t dim = dim_of(model_, tensor);
+    const std::size_t dim = trace::schema::tensor_dim(model_, tensor);
     return out_.trace.rows(tensor, layer, head).subspan(position * dim, dim);
   }
 

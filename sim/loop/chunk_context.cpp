@@ -19,14 +19,6 @@ std::vector<ChunkAttention> no_attention(std::span<const Chunk> chunks) {
   return out;
 }
 
-/// Calls visit with every number of `out` and its twin.
-template <class Visit>
-void for_each_number(std::vector<ChunkAttention>& out, const std::vector<ChunkAttention>& twin, Visit visit) {
-  for (std::size_t i = 0; i < out.size(); ++i)
-    for (std::size_t token = 0; token < out[i].size(); ++token)
-      for (std::size_t j = 0; j <= i; ++j) visit(out[i][token][j], twin[i][token][j]);
-}
-
 /// Adds what the chunks' tokens attend in one layer, over all query heads.
 void add_layer(const trace::Source& run, std::span<const Chunk> chunks, std::uint32_t layer,
                std::vector<ChunkAttention>& out) {
@@ -74,7 +66,9 @@ std::vector<ChunkAttention> chunk_attention(const trace::Source& run, std::span<
   std::vector<ChunkAttention> out = no_attention(chunks);
   const double heads = static_cast<double>(model.n_layers) * model.n_q_heads;
   for (const std::vector<ChunkAttention>& layer : layers)
-    for_each_number(out, layer, [&](double& sum, double of_layer) { sum += of_layer / heads; });
+    for (std::size_t i = 0; i < out.size(); ++i)
+      for (std::size_t token = 0; token < out[i].size(); ++token)
+        for (std::size_t j = 0; j <= i; ++j) out[i][token][j] += layer[i][token][j] / heads;
   return out;
 }
 

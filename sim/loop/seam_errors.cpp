@@ -6,6 +6,7 @@
 
 #include "sim/attention/attention_rows.hpp"
 #include "sim/base/workers.hpp"
+#include "traces/format/schema.hpp"
 
 namespace kvsim::sim {
 namespace {
@@ -33,8 +34,7 @@ struct TokenError {
 
 std::vector<float> rows_of(const trace::MemoryTrace& trace, Tensor tensor, std::uint32_t layer,
                            std::uint32_t head) {
-  const trace::Model& model = trace.header().model;
-  const std::size_t dim = tensor == Tensor::value ? model.v_head_dim : model.head_dim;
+  const std::size_t dim = trace::schema::tensor_dim(trace.header().model, tensor);
   std::vector<float> out(trace.header().n_tokens() * dim);
   trace.read(tensor, layer, head, 0, trace.header().n_tokens(), out);
   return out;

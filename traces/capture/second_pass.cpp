@@ -102,14 +102,12 @@ class ChunkObserver final : public model::RunObserver {
     });
   }
 
-  /// The tokens of the next pass of the model.
-  void enter(std::span<const std::int32_t> tokens) {
-    std::vector<float> hidden(tokens.size() * config_.hidden_size), scratch;
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const float* from = weights_.embedding.rows(static_cast<std::uint64_t>(tokens[i]), 1, scratch);
-      std::transform(from, from + config_.hidden_size, hidden.data() + i * config_.hidden_size,
-                     [&](float x) { return config_.embedding_scale * x; });
-    }
+  /// The tokens of the next pass of the model, the first of them at `position`.
+  void enter(std::span<const std::int32_t> tokens, std::uint64_t position) {
+    std::vector<float> hidden(tokens.size() * config_.hidden_size);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      model::cpu::embed_token(config_, weights_, tokens[i], position + i,
+                              hidden.data() + i * config_.hidden_size);
     measure(0, hidden);
   }
 
@@ -234,7 +232,7 @@ SecondPass second_pass(const trace::Sequence& run, const model::Tokenizer& token
       progress.check();
       n = std::min<std::uint64_t>(options.prefill_chunk, chunk.fed.size() - first);
       const std::span<const std::int32_t> tokens = std::span(chunk.fed).subspan(first, n);
-      observer.enter(tokens);
+      observer.enter(tokens, prompt + first);
       again.forward(tokens, observer);
     }
   }

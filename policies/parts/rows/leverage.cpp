@@ -1,8 +1,8 @@
 #include "policies/parts/rows/leverage.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
+
+#include "policies/parts/rows/cholesky.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -17,23 +17,12 @@ std::vector<double> moments(std::span<const double> rows, std::size_t dim, doubl
   return out;
 }
 
-/// In place: the lower triangular L of L L' = matrix.
-void factorise(std::vector<double>& matrix, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j <= i; ++j) {
-      double rest = matrix[i * n + j];
-      for (std::size_t k = 0; k < j; ++k) rest -= matrix[i * n + k] * matrix[j * n + k];
-      // Rounding alone can leave nothing of what the ridge has put there.
-      matrix[i * n + j] =
-          i == j ? std::sqrt(std::max(rest, std::numeric_limits<double>::min())) : rest / matrix[j * n + j];
-    }
-}
-
 }  // namespace
 
 std::vector<double> leverages(std::span<const double> rows, std::size_t dim, double ridge) {
-  std::vector<double> factor = moments(rows, dim, ridge), solved(dim), out;
-  factorise(factor, dim);
+  const std::vector<double> factor =
+      cholesky_factor(moments(rows, dim, ridge), dim, std::numeric_limits<double>::min());
+  std::vector<double> solved(dim), out;
   for (std::size_t first = 0; first < rows.size(); first += dim) {
     double squares = 0;
     for (std::size_t i = 0; i < dim; ++i) {

@@ -31,6 +31,16 @@ struct Sample {
     return run_prompt(prompt, config, weights,
                       {.model_dir = folder, .positions = prompt.ids.size() + 100, .threads = 1}, progress);
   }
+  /// Lets tokens enter with what is learned of their position, too, as OPT's do.
+  void learn_positions(std::uint64_t n) {
+    for (std::uint64_t i = 0; i < n * config.hidden_size; ++i)
+      positions.push_back(static_cast<float>(std::sin(static_cast<double>(i))));
+    config.learned_positions = n;
+    weights.positions.data = reinterpret_cast<const std::byte*>(positions.data());
+    weights.positions.out = n;
+    weights.positions.in = config.hidden_size;
+  }
+  std::vector<float> positions{};  ///< [2 + position, hidden_size]; empty: none are learned
   Ids encode(const std::string& text) const { return prompt.tokenizer->encode(text, false); }
   SecondPass pass(const trace::Sequence& sequence, std::uint64_t chunk, unsigned threads = 1) const {
     Progress progress;
@@ -81,7 +91,9 @@ void add_slowly(const Sample& sample, const Ids& prompt, const Ids& fed, std::ui
     for (std::size_t t = 0; layer == 0 && t < all.size(); ++t) {
       const float* row = sample.weights.embedding.rows(static_cast<std::uint64_t>(all[t]), 1, scratch);
       for (std::size_t c = 0; c < sample.config.hidden_size; ++c)
-        hidden.push_back(sample.config.embedding_scale * row[c]);
+        hidden.push_back(
+            sample.config.embedding_scale * row[c] +
+            (sample.positions.empty() ? 0 : sample.positions[(t + 2) * sample.config.hidden_size + c]));
     }
     model::cpu::enter_half(workers, sample.config, sample.weights.layers[layer].attention_norm, hidden,
                            all.size(), entering);
@@ -170,6 +182,19 @@ TEST_CASE("a prompt is repeated at once or in chunks, and cut where it is asked 
     CHECK(got.attention == again.attention);
     CHECK(got.scaled == again.scaled);
   }
+}
+
+TEST_CASE("what enters the first layer has a learned position") {
+  Sample sample;
+  sample.learn_positions(200);
+  sample.prompt.ids = sample.encode("The pass key is 4711. The sky is blue. What is the pass key?");
+  const trace::MemoryTrace trace = sample.run();
+  const Ids& ids = sample.prompt.ids;
+  SecondPass expected = empty(sample, ids.size());
+  add_slowly(sample, ids,
+             joined({sample.encode("\n\nRepeat the previous context exactly."), sample.encode("\n"), ids}), 0,
+             0, ids.size(), expected);
+  compare(sample.pass(trace::Sequence(trace), 2000), expected);
 }
 
 TEST_CASE("a chat template's tokens are not repeated: those before the text are seen, those behind it ask") {
