@@ -11,8 +11,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "traces" / "sample" / "model"
 sys.path += [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python"), str(ROOT / "tests" / "support")]
 
-from try_architectures import FAMILIES, tiny  # noqa: E402, F401 - FAMILIES is for the tests
+from try_architectures import BEGIN, END, FAMILIES, README, answering, tiny  # noqa: E402, F401 - for the tests
 from wide_weights import randomise  # noqa: E402
+from kvsim.hf.model_description import decoder_of  # noqa: E402
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -51,7 +52,7 @@ AttentionInterface.register("seen", _attend_seen)
 
 @contextlib.contextmanager
 def _attention(model, name):
-    configs = {id(config): config for config in (model.config, model.get_decoder().config)}.values()
+    configs = {id(config): config for config in (model.config, decoder_of(model).config)}.values()
     before = [config._attn_implementation for config in configs]
     for config in configs:
         config._attn_implementation = name
@@ -62,11 +63,12 @@ def _attention(model, name):
             config._attn_implementation = was
 
 
-def causal(model, windows, n):
+def causal(model, about, n):
     """[layers][KV heads, n, n]: what a full cache lets every query see."""
     query, key = torch.arange(n)[:, None], torch.arange(n)
     heads = model.config.num_key_value_heads
-    return [((key <= query) & ((window < 0) | (query - key < window))).expand(heads, n, n).clone() for window in windows]
+    return [((key <= query) & ((window < 0) | (query // window == key // window if about.chunked else query - key < window)))
+            .expand(heads, n, n).clone() for window in about.layer_window]
 
 
 def masked_logits(model, ids, masks):

@@ -212,7 +212,7 @@ class OnTinyModels(unittest.TestCase):
         ids = torch.randint(3, 97, (self.PROMPT + self.NEW,), generator=torch.Generator().manual_seed(2)).tolist()
         cache = kvsim.hf.Cache(model, policy, 0.5)
         cache.prefill(ids[:self.PROMPT], chunk=17 if "+" in policy else None)
-        masks = causal(model, cache._running.about.layer_window, len(ids))
+        masks = causal(model, cache._running.about, len(ids))
         streams = cache.streams
         held = [kept(cache)]
         logits = []
@@ -230,7 +230,7 @@ class OnTinyModels(unittest.TestCase):
                     masks[layer][head, self.PROMPT + step] &= holds
         expected = masked_logits(model, ids, masks)[self.PROMPT:]
         self.assertLess(float((torch.stack(logits) - expected).abs().max()), TOLERANCE)
-        full = masked_logits(model, ids, causal(model, cache._running.about.layer_window, len(ids)))[self.PROMPT:]
+        full = masked_logits(model, ids, causal(model, cache._running.about, len(ids)))[self.PROMPT:]
         self.differ = max(self.differ, float((full - expected).abs().max()))
 
     def test_every_architecture(self):

@@ -2,8 +2,11 @@
 import os
 import re
 import unittest
+import warnings
 
-from served_models import ROOT
+import transformers
+
+from served_models import BEGIN, END, FAMILIES, ROOT, answering
 
 PAGE = (ROOT / "tools" / "python" / "kvsim" / "hf" / "README.md").read_text(encoding="utf-8")
 
@@ -28,6 +31,18 @@ class Page(unittest.TestCase):
         for block in blocks[1:]:
             exec(compile(block, "README.md", "exec"), said)
         self.assertEqual(said["answers"]["right"][said["answers"]["policy"] == "full"][1::2].tolist(), [1.0] * 4)
+
+
+    @unittest.skipUnless(transformers.__version__ in PAGE, "the table is of another transformers")
+    def test_the_table_of_evaluate_says_what_happens(self):
+        table = PAGE.split(BEGIN)[1].split(END)[0].split("\n\n")[1]
+        rows = re.findall(r"^\| (.*) \| ([\w, ]+) \|$", table, re.MULTILINE)[1:]
+        told = {family: said for said, families in rows for family in families.split(", ")}
+        self.assertEqual(set(told), set(FAMILIES))
+        for family in "Gemma2", "GptOss", "OPT", "SmolLM3", "Llama4", "DeepseekV2":
+            with self.subTest(family), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.assertEqual(answering(family), told[family])
 
 
 if __name__ == "__main__":

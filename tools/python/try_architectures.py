@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
-"""Finds out which architectures of transformers the hook records: a tiny model with random weights of each runs through it.
+"""Finds out which architectures of transformers the hook records, and which kvsim.hf.evaluate runs: a tiny model with random
+weights of each goes through them.
 
-    $(tools/python_env.sh) tools/python/try_architectures.py          # prints the table
-    $(tools/python_env.sh) tools/python/try_architectures.py --paste  # and puts it into kvsim/hf/README.md
+    PYTHONPATH=SITE $(tools/python_env.sh) -P tools/python/try_architectures.py          # prints the tables
+    PYTHONPATH=SITE $(tools/python_env.sh) -P tools/python/try_architectures.py --paste  # and puts them into kvsim/hf/README.md
+
+SITE has the wheel of this commit (pip install --target SITE), whose compiled half decides what caches hold.
 
 An architecture is recorded if the trace explains what the model did: softmax(scale * q k^T) v from the trace's tensors, with its
-cap and sinks, is the input of every layer's output projection, to 1e-5. Otherwise the table has the hook's own message.
+cap and sinks, is the input of every layer's output projection, to 1e-5. It answers if evaluate skips no policy, and the full cache
+generates what transformers' own does. Otherwise the tables have the message.
 """
 import os
 import pathlib
 import sys
 import tempfile
+import warnings
 
 import h5py
 import numpy as np
@@ -18,9 +23,11 @@ import torch
 import transformers
 
 from kvsim.hf import TraceError, trace
-from kvsim.hf.model_description import attention_modules, output_of
+from kvsim.hf.model_description import attention_modules, decoder_of, output_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOKENIZER = ROOT / "traces" / "sample" / "model" / "tokenizer.json"
+ITEM = {"prompt": "The code of the red safe is 4721. The code of the blue safe is 9052. The code of the red safe is", "answer": " 4721"}
 README = ROOT / "tools" / "python" / "kvsim" / "hf" / "README.md"
 BEGIN, END = "<!-- try_architectures.py -->\n", "<!-- end -->\n"
 TOLERANCE = 1e-5
@@ -38,9 +45,9 @@ FAMILIES = {
     "Granite": {"attention_multiplier": 0.5}, "GraniteMoe": FEW_EXPERTS, "Olmo": {}, "Olmo2": {}, "Olmo3": {}, "Olmoe": FEW_EXPERTS,
     "Glm": {}, "Glm4": {}, "StableLm": {}, "Starcoder2": {"sliding_window": 6}, "Cohere": {}, "Cohere2": {}, "SmolLM3": {},
     "Nemotron": {}, "Helium": {}, "Arcee": {}, "Exaone4": {}, "Ernie4_5": {}, "SeedOss": {}, "HunYuanDenseV1": {}, "Apertus": {},
-    "Persimmon": {"num_key_value_heads": 4}, "GPTNeoX": {"num_key_value_heads": 4}, "GPTJ": {}, "OPT": {}, "Bloom": {},
+    "Persimmon": {"num_key_value_heads": 4}, "GPTNeoX": {"num_key_value_heads": 4}, "GPTJ": {}, "OPT": {"num_key_value_heads": 4}, "Bloom": {},
     "GptOss": FEW_EXPERTS, "DeepseekV2": FEW_EXPERTS | LATENT,
-    "DeepseekV3": FEW_EXPERTS | LATENT, "Llama4": {}}
+    "DeepseekV3": FEW_EXPERTS | LATENT, "Llama4": FEW_EXPERTS | dict(attention_chunk_size=9, floor_scale=8)}
 
 
 def tiny(family, kind=None, **changes):
@@ -57,7 +64,7 @@ def traced_call(model, path):
     inputs, hooks = [], []
     try:
         with trace(model, path, overwrite=True), torch.no_grad():
-            for module in attention_modules(model.get_decoder()):
+            for module in attention_modules(decoder_of(model)):
                 hooks.append(output_of(module).register_forward_pre_hook(lambda _, x: inputs.append(x[0][0].clone())))
             model(torch.arange(3, 40)[None])
     finally:
@@ -77,7 +84,10 @@ def attended(file, layer, module=None):
     if about["logit_softcap"] > 0:
         scores = about["logit_softcap"] * np.tanh(scores / about["logit_softcap"])
     row, column = np.indices(scores.shape[1:])
-    scores[:, (column > row) | ((window > 0) & (column <= row - window))] = -np.inf
+    hidden = column > row
+    if window > 0:
+        hidden |= column < (row - row % window if file.attrs.get("needs", 0) & 8 else row - window + 1)
+    scores[:, hidden] = -np.inf
     sinks = file["model/sinks"][layer][:, None, None] if "sinks" in file["model"] else -np.inf
     largest = np.maximum(scores.max(-1, keepdims=True), sinks)
     weights = np.exp(scores - largest)
@@ -88,6 +98,29 @@ def attended(file, layer, module=None):
     return np.concatenate(outputs, axis=-1)
 
 
+def refusal(family, error):
+    return "refused: " + str(error).splitlines()[0].removeprefix(f"{family}ForCausalLM: ")
+
+
+def answering(family):
+    """What kvsim.hf.evaluate does with a family: "answers", or why not. Needs the compiled half of kvsim."""
+    import kvsim.hf
+
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER))
+    model = tiny(family, vocab_size=len(tokenizer))
+    try:
+        answers = kvsim.hf.evaluate(model, tokenizer, [ITEM], ["full", "tova", "h2o"], [0.5], max_new_tokens=4)
+    except TraceError as error:
+        return refusal(family, error)
+    skipped = [said for said in answers["skipped"] if said]
+    ids = tokenizer(ITEM["prompt"], return_tensors="pt")["input_ids"]
+    plain, held = (model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, **cache).tolist()
+                   for cache in ({}, {"past_key_values": kvsim.hf.Cache(model, "full", 1.0)}))
+    if skipped or plain != held:
+        raise SystemExit(f"{family}: evaluate must refuse it: {skipped or 'its full cache generates something else'}")
+    return "answers"
+
+
 def outcome(family, folder):
     """"recorded", or why not."""
     path = os.path.join(folder, "tiny.h5")
@@ -95,21 +128,21 @@ def outcome(family, folder):
         model = tiny(family)
         given = traced_call(model, path)
     except TraceError as error:
-        return "refused: " + str(error).splitlines()[0].removeprefix(f"{family}ForCausalLM: ")
+        return refusal(family, error)
     with h5py.File(path) as file:
-        modules = attention_modules(model.get_decoder())
+        modules = attention_modules(decoder_of(model))
         worst = max(np.abs(attended(file, layer, modules[layer]) - given[layer]).max() for layer in range(len(given)))
     if worst > TOLERANCE:
         raise SystemExit(f"{family}: recorded, but its trace is {worst:.1e} off: the hook must refuse it")
     return "recorded"
 
 
-def table(folder):
+def table(title, outcome_of):
     """A row for each outcome, with the families (FAMILYForCausalLM) that have it."""
     rows = {}
     for family in FAMILIES:
-        rows.setdefault(outcome(family, folder), []).append(family)
-    return "| what the hook does | architectures |\n|---|---|\n" + "".join(f"| {said} | {', '.join(rows[said])} |\n" for said in rows)
+        rows.setdefault(outcome_of(family), []).append(family)
+    return f"| {title} | architectures |\n|---|---|\n" + "".join(f"| {said} | {', '.join(rows[said])} |\n" for said in rows)
 
 
 def main(arguments):
@@ -117,8 +150,10 @@ def main(arguments):
         print(__doc__, file=sys.stderr)
         return 2
     transformers.logging.set_verbosity_error()
+    warnings.simplefilter("ignore")  # a tiny model answers nothing right
     with tempfile.TemporaryDirectory() as folder:
-        shown = table(folder)
+        shown = table("what the hook does", lambda family: outcome(family, folder)) + "\n" + \
+            table("what evaluate does", answering)
     print(shown, end="")
     if arguments:
         before, rest = README.read_text().split(BEGIN)

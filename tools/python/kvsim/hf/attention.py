@@ -44,6 +44,14 @@ def eager(module, *arguments, **keywords):
     return _eager_function(module)(module, *arguments, **keywords)
 
 
+def unscaled(module, query, keywords):
+    """Queries before they are scaled, and the arguments with their scale: OPT's attention gets them scaled, with a scale of 1."""
+    scale = getattr(module, "scaling", 1.0)
+    if keywords.get("scaling") != 1.0 or scale == 1.0:
+        return query, keywords
+    return query / scale, keywords | {"scaling": scale}
+
+
 def _traced(inner):
     def attention(module, query, key, value, attention_mask, *rest, **keywords):
         session = current_session()
@@ -88,10 +96,7 @@ def probabilities(query, key, positions, first_key, model, layer):
         scores = torch.tanh(scores / model.logit_softcap) * model.logit_softcap
     row = torch.tensor(list(positions), device=scores.device)[:, None]
     column = torch.arange(first_key, first_key + keys, device=scores.device)[None, :]
-    visible = column <= row
-    window = model.layer_window[layer]
-    if window > 0:
-        visible &= column > row - window
+    visible = (column <= row) & (column >= model.first_seen(layer, row))
     scores = scores.masked_fill_(~visible, float("-inf"))
     if model.sinks is None:
         return scores.softmax(-1)

@@ -9,10 +9,11 @@ ROOM = 64  # slots that are added at once where tokens are only appended
 
 
 class LayerRule(NamedTuple):
-    """How a layer attends: window: how many positions a query sees, -1: all; cap of logits, 0: none; sinks [KV heads, group], or
-    None."""
+    """How a layer attends: window: how many positions a query sees, -1: all; chunked: those of its chunk of so many; cap of logits,
+    0: none; sinks [KV heads, group], or None."""
     scale: float
     window: int
+    chunked: bool
     cap: float
     sinks: torch.Tensor
 
@@ -116,27 +117,30 @@ class LaneSlots:
             def view(tensor):
                 return tensor.view(len(self.counts), self._capacities[0], *tensor.shape[1:])[:, :self.counts[0]]
             out, weights = _attention(query, view(self.keys), view(self.values), rule, rule.sinks,
-                                      self._hidden(view(self.positions), position, query.shape[2], rule.window))
+                                      self._hidden(view(self.positions), position, query.shape[2], rule))
             return out, list(weights)
         parts = [_attention(query[head], self.keys[self._of(head)], self.values[self._of(head)], rule, rule.sinks_of(head),
-                            self._hidden(self.positions[self._of(head)], position, query.shape[2], rule.window)) for head in heads]
+                            self._hidden(self.positions[self._of(head)], position, query.shape[2], rule)) for head in heads]
         return torch.stack([out for out, _ in parts]), [weights for _, weights in parts]
 
     def attend_beside(self, head, query, key, value, position, rule):
         """Attention of one head's query [group, 1, head_dim] over its slots and a token that has none."""
         here = self._of(head)
-        hidden = self._hidden(torch.cat([self.positions[here], self.positions.new_tensor([position])]), position, 1, rule.window)
+        hidden = self._hidden(torch.cat([self.positions[here], self.positions.new_tensor([position])]), position, 1, rule)
         return _attention(query, torch.cat([self.keys[here], key[None]]), torch.cat([self.values[here], value[None]]), rule,
                           rule.sinks_of(head), hidden)[0]
 
     @staticmethod
-    def _hidden(positions, first, count, window):
+    def _hidden(positions, first, count, rule):
         """Which slots the queries do not see, [.., tokens, slots]; None: they see all."""
+        window = rule.window
         if count == 1 and window < 0:
             return None
         query = torch.arange(first, first + count, device=positions.device)[:, None]
         hidden = positions[..., None, :] > query
-        return hidden if window < 0 else hidden | (positions[..., None, :] <= query - window)
+        if window < 0:
+            return hidden
+        return hidden | (positions[..., None, :] < (query - query % window if rule.chunked else query - window + 1))
 
 
 def _attention(query, keys, values, rule, sinks, hidden):

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from .latent_attention import is_latent, output_projection
-from .rotations import Rotations, output_of
+from .rotations import Rotations, learns_positions, output_of
 from ..writing.trace_error import TraceError
 from ..writing.trace_header import MAX_CONFIG, Capture, Model
 
@@ -30,9 +30,15 @@ def rope_parameters(config, kind):
         if _rope_type(value) in MOVING_ROPE:
             raise TraceError(f"RoPE of type {_rope_type(value)} changes its frequencies with the length: keys already stored keep "
                              "the old ones", type(config).__name__)
-    found = by_kind[kind]
+    found = by_kind.get(kind, {})
     theta = found.get("rope_theta", getattr(config, "rope_theta", None))
     return float(theta or 0.0), _rope_type(found)
+
+
+def decoder_of(model):
+    """The layers of a model, with what embeds its tokens and positions. Llama 4's model is its own decoder."""
+    decoder = model.get_decoder()
+    return model.model if decoder is model else decoder
 
 
 def attention_modules(decoder):
@@ -41,15 +47,22 @@ def attention_modules(decoder):
                                            if hasattr(module, "layer_idx") and output_of(module) is not None)]
 
 
+def has_chunks(config):
+    """Whether layers attend within chunks of the text (Llama 4)."""
+    return "chunked_attention" in (getattr(config, "layer_types", None) or ())
+
+
 def layer_windows(config):
-    """The window of each layer from the configuration; -1: full attention."""
-    window = getattr(config, "sliding_window", None)
+    """The window or chunk of each layer from the configuration; -1: full attention."""
+    window, sees_part = getattr(config, "sliding_window", None), "sliding_attention"
+    if has_chunks(config):
+        window, sees_part = config.attention_chunk_size, "chunked_attention"
     if getattr(config, "use_sliding_window", None) is False or not window:
         return [-1] * config.num_hidden_layers
     kinds = getattr(config, "layer_types", None)
     if kinds is None:
         return [window] * config.num_hidden_layers
-    return [window if kind == "sliding_attention" else -1 for kind in kinds]
+    return [window if kind == sees_part else -1 for kind in kinds]
 
 
 def _sinks(modules, name):
@@ -62,6 +75,10 @@ def _sinks(modules, name):
     return torch.cat([each.detach().float().reshape(-1) for each in sinks]).tolist()
 
 
+def _layer_norm_eps(decoder):
+    return next((module.eps for module in decoder.modules() if isinstance(module, torch.nn.LayerNorm)), 0.0)
+
+
 def _has_bias(attention):
     for name in ("q_proj", "qkv_proj", "query_key_value"):
         if getattr(attention, name, None) is not None:
@@ -71,13 +88,13 @@ def _has_bias(attention):
 
 def check_modules(model, config, decoder):
     """The attention of each layer; refuses models in which the hook does not find them."""
-    if not hasattr(decoder, "rotary_emb"):
-        raise TraceError("has no rotary embedding of the whole decoder (rotary_emb); models with such a RoPE are traced",
-                         type(model).__name__)
+    if not hasattr(decoder, "rotary_emb") and not learns_positions(decoder):
+        raise TraceError("has neither a rotary embedding of the whole decoder (rotary_emb) nor learned positions; such models are "
+                         "traced", type(model).__name__)
     modules = attention_modules(decoder)
     if len(modules) != config.num_hidden_layers:
         raise TraceError(f"{len(modules)} of {config.num_hidden_layers} layers have an attention whose output projection is "
-                         "called o_proj or dense: by that name the hook finds queries, keys and values", type(model).__name__,
+                         "called o_proj, dense or out_proj: by that name the hook finds queries, keys and values", type(model).__name__,
                          "tools/python/kvsim/hf/README.md lists architectures that are traced.")
     return modules
 
@@ -90,7 +107,7 @@ def leaves_pairs_apart(config, rotations):
 def describe_model(model, directory=None):
     """(description, rotations) of a model, which must use a traced attention. `directory` is that of the checkpoint, for its
     verbatim config.json and the digest of its weights."""
-    config, decoder = model.config.get_text_config(), model.get_decoder()
+    config, decoder = model.config.get_text_config(), decoder_of(model)
     modules = check_modules(model, config, decoder)
     rotations = Rotations(decoder, modules, config, type(model).__name__)
     heads = config.num_attention_heads
@@ -102,22 +119,23 @@ def describe_model(model, directory=None):
         latent = dict(values_in_keys=True, v_head_dim=rank, first_rotated=rank)
         layout = "interleaved" if leaves_pairs_apart(config, rotations) else layout
     first, frequencies, factors = modules[0], rotations.frequencies(), rotations.factors
-    theta, kind = rope_parameters(config, rotations.first_kind)
+    theta, kind = (0.0, "none") if learns_positions(decoder) else rope_parameters(config, rotations.first_kind)
     output = model.get_output_embeddings()
     return Model(
         n_layers=config.num_hidden_layers, n_q_heads=heads,
         n_kv_heads=kv_heads, head_dim=head_dim, **latent,
         vocab_size=config.vocab_size, rotary_dim=2 * frequencies.shape[1], hidden_size=config.hidden_size,
         attn_scale=float(getattr(first, "scaling", None) or head_dim ** -0.5),
-        norm_eps=float(getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or 0.0),
+        norm_eps=float(getattr(config, "rms_norm_eps", None) or getattr(config, "layer_norm_eps", None) or _layer_norm_eps(decoder)),
         rope_theta=theta, rope_type=kind, rope_attention_factor=factors[0], rope_layout=layout,
         inv_freq=frequencies.ravel(), **(dict(rotation_factor=factors, layer_rotation=rotations.layer) if len(factors) > 1 else {}),
         logit_softcap=float(getattr(config, "attn_logit_softcapping", None) or 0.0), sinks=_sinks(modules, type(model).__name__),
-        qk_norm=hasattr(first, "q_norm"), qkv_bias=_has_bias(first),
+        qk_norm=hasattr(first, "q_norm") or hasattr(first, "qk_norm"), qkv_bias=_has_bias(first),
         tied_embeddings=output is not None and output.weight is model.get_input_embeddings().weight,
         name=os.path.basename(os.path.normpath(directory or config._name_or_path or type(model).__name__)),
         revision=getattr(config, "_commit_hash", None) or "", model_type=config.model_type,
         architecture=(config.architectures or [type(model).__name__])[0], layer_window=layer_windows(config),
+        chunked=has_chunks(config),
         config_json=_config_json(config, directory), weights_sha256=weights_digest(directory) if directory else ""), rotations
 
 

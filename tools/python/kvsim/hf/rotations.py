@@ -13,7 +13,10 @@ LAYOUTS = ("half_split", "interleaved")
 
 def output_of(module):
     """The output projection of an attention, by which it is known; None: `module` is none."""
-    return getattr(module, "o_proj", None) or getattr(module, "dense", None)  # dense: GPT-NeoX, Phi
+    for name in ("o_proj", "dense", "out_proj"):  # dense: GPT-NeoX, Phi; out_proj: OPT
+        if getattr(module, name, None) is not None:
+            return getattr(module, name)
+    return None
 
 
 class _KeyCollector:
@@ -51,6 +54,11 @@ class _NoRotation:
         self.inv_freq = torch.zeros(pairs)
 
 
+def learns_positions(decoder):
+    """Whether positions are embeddings that the decoder adds to those of its tokens (OPT), and no layer rotates."""
+    return isinstance(getattr(decoder, "embed_positions", None), torch.nn.Embedding)
+
+
 def _embeddings(decoder, kinds, name):
     """The embedding of each kind of layer of `kinds`."""
     module = decoder.rotary_emb
@@ -72,6 +80,9 @@ class Rotations:
     `modules` are the attention of each layer; the model must use a traced implementation, and runs on one token."""
 
     def __init__(self, decoder, modules, config, name):
+        if learns_positions(decoder):
+            self._choices, self.layout, self.layer, self.first_kind = [_NoRotation(0)], LAYOUTS[0], [0] * len(modules), None
+            return
         kinds = getattr(config, "layer_types", None) or [None] * len(modules)
         embeddings = _embeddings(decoder, sorted(set(kinds), key=lambda kind: (kind != "full_attention", kind)), name)
         sizes = {embedding.inv_freq.numel() for embedding in embeddings.values()}

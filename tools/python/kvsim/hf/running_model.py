@@ -8,7 +8,7 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from . import attention, refusals
 from .lane_slots import LayerRule
-from .model_description import attention_modules, describe_model, output_weights
+from .model_description import attention_modules, decoder_of, describe_model, output_weights
 from ..writing.trace_error import TraceError
 from .writer_thread import ELEMS
 
@@ -65,7 +65,7 @@ def _register(kind):
         if cache is None:
             return dense()
         refusals.check_attention(cache.about, keywords)
-        return cache.attend(module.layer_idx, query, key, value, dense)
+        return cache.attend(module.layer_idx, attention.unscaled(module, query, keywords)[0], key, value, dense)
 
     name = f"kvsim_cache_{kind}"
     AttentionInterface.register(name, attend)
@@ -79,7 +79,7 @@ class RunningModel:
 
     def __init__(self, model):
         refusals.check_model(model)
-        self.decoder = model.get_decoder()
+        self.decoder = decoder_of(model)
         first = next(model.parameters())
         self.device, self.dtype = first.device, first.dtype
         if self.dtype not in ELEMS:
@@ -129,7 +129,7 @@ class RunningModel:
         if about.sinks is not None:
             here = slice(layer * about.n_q_heads, (layer + 1) * about.n_q_heads)
             sinks = torch.tensor(about.sinks[here], device=self.device).view(about.n_kv_heads, -1)
-        return LayerRule(about.attn_scale, about.layer_window[layer], about.logit_softcap, sinks)
+        return LayerRule(about.attn_scale, about.layer_window[layer], about.chunked, about.logit_softcap, sinks)
 
     def output_weights(self):
         """Of every layer [query heads, value_dim, hidden], float32 on the processor."""

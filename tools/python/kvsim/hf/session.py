@@ -11,7 +11,7 @@ from . import attention, refusals
 from .column_statistics import ColumnStatistics
 from ..writing.marks import Marks
 from .latent_attention import LatentAttention
-from .model_description import (attention_modules, describe_capture, describe_model, describe_tokenizer, leaves_pairs_apart,
+from .model_description import (attention_modules, decoder_of, describe_capture, describe_model, describe_tokenizer, leaves_pairs_apart,
                                 output_weights)
 from .row_choice import parse_attention, parse_queries
 from .sampling import sampling_of_generate
@@ -100,7 +100,7 @@ class Session:
         refusals.check_model(model)
         if attention.current_session() is not None or "kvsim_traced" in str(model.config._attn_implementation):
             raise TraceError("is being traced already", type(model).__name__)
-        self._decoder = model.get_decoder()
+        self._decoder = decoder_of(model)
         self._kind = attention.kind_of(self._decoder)
         modules = attention_modules(self._decoder)
         self._dtype = next(model.parameters()).dtype
@@ -269,6 +269,7 @@ class Session:
         tokens."""
         call, layer, about = self._call, module.layer_idx, self._about
         refusals.check_attention(about, keywords)
+        query, keywords = attention.unscaled(module, query, keywords)
         if layer in call.layers:
             raise TraceError(f"layer {layer} ran twice in one call", "attention", "This architecture is not traced.")
         call.layers.add(layer)
@@ -291,12 +292,12 @@ class Session:
             self._store_attention(layer, query, key, call.attention_rows[begin:begin + step], about)
 
     def _store_attention(self, layer, query, key, rows, about):
-        call, window = self._call, about.layer_window[layer]
+        call = self._call
         positions = [call.past + row for row in rows]
-        first = 0 if window < 0 else max(0, positions[0] - window + 1)
+        first = about.first_seen(layer, positions[0])
         end, held = positions[-1] + 1, call.past + call.count - key.shape[1]  # the path position of the first key
         p = attention.probabilities(_rows(query, rows), key[:, first - held:end - held], positions, first, about, layer)
-        spans = [(0 if window < 0 else max(0, position - window + 1), position + 1) for position in positions]
+        spans = [(about.first_seen(layer, position), position + 1) for position in positions]
         self._thread.append_attention(layer, first, spans, p)
 
     def _after_decoder(self, module, arguments, keywords, output):

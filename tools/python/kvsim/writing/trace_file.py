@@ -24,7 +24,7 @@ from .trace_error import TraceError
 from .trace_header import PROMPT, check_header, check_model, require
 
 SCHEMA, SCHEMA_WITHOUT_QUERIES, SCHEMA_OF_NEEDED = (1, 4), (1, 5), (2, 0)
-LAYER_ROTATIONS, SINKS, VALUES_IN_KEYS = 1 << 0, 1 << 1, 1 << 2  # bits of the root attribute `needs`
+LAYER_ROTATIONS, SINKS, VALUES_IN_KEYS, CHUNKS = 1 << 0, 1 << 1, 1 << 2, 1 << 3  # bits of the root attribute `needs`
 ATTENTION_CHUNK = 65536
 
 # Bits of the root attribute `features`.
@@ -209,6 +209,7 @@ class TraceWriter:
         needs = LAYER_ROTATIONS if self.model.layer_rotation is not None else 0
         needs |= SINKS if self.model.sinks is not None else 0
         needs |= VALUES_IN_KEYS if self.model.values_in_keys else 0
+        needs |= CHUNKS if self.model.chunked else 0
         major, minor = SCHEMA_OF_NEEDED if needs else SCHEMA if queries else SCHEMA_WITHOUT_QUERIES
         put_number(root, "schema_major", "<u2", major)
         put_number(root, "schema_minor", "<u2", minor)

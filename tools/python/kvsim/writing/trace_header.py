@@ -45,11 +45,20 @@ class Model:
     architecture: str = ""
     weights_sha256: str = ""
     layer_window: list = None  # [n_layers], -1: full attention; None: all full
+    chunked: bool = False      # windows are chunks: key j is seen by i iff j <= i and j // W == i // W
     inv_freq: list = None      # [rotations * rotary_dim / 2], after scaling; None: rope_theta ^ (-2 i / rotary_dim)
     layer_rotation: list = None   # [n_layers], which of several rotations; None: there is one
     rotation_factor: list = None  # rope_attention_factor of each of several
     sinks: list = None  # [n_layers * n_q_heads], the logit of each query head's sink; None: there are none
     config_json: bytes = b""
+
+    def first_seen(self, layer, position):
+        """The first key that the query at a position of its path sees; `position` may be an array of torch or numpy."""
+        window = self.layer_window[layer]
+        if window < 0:
+            return position * 0
+        first = position - position % window if self.chunked else position + 1 - window
+        return first * (first > 0)
 
     def __post_init__(self):
         self.v_head_dim = self.v_head_dim or self.head_dim
