@@ -41,3 +41,7 @@ with open("latents.csv", "w", newline="") as file:
                 better = sum(one < drawn[row["trace"]] for one, row in zip(loss, of))
                 out.writerow([name, budget, policy, len(of), f"{statistics.mean(loss):.3f}", f"{best:.3f}", better, spread])
 END
+for theme in light dark; do
+  file=latents.svg && [ $theme = light ] || file=latents.dark.svg
+  kvsim plot differences rows-latent.csv --metric attention_loss --budget 25% --theme $theme -o $file --overwrite
+done
