@@ -45,6 +45,15 @@ constexpr Known kKnown[] = {
      "ObservedAttentionPress(" PRESS ")"},
     {"kvpress", "streaming_llm(sinks={sinks},window=0,decode=false)+uniform()",
      "StreamingLLMPress(" PRESS ", n_sink={sinks})"},
+    {"kvpress",
+     "expected_attention(future={future},covariance=true,value_norm=true,epsilon={epsilon},sinks={sinks},"
+     "granularity=1,tie=oldest)+uniform()",
+     "ExpectedAttentionPress(" PRESS
+     ", n_future_positions={future}, n_sink={sinks}, use_covariance=True, use_vnorm=True, epsilon={epsilon})"},
+    {"kvpress", "cap_kv(tau={tau},future={future},sinks={sinks},granularity=1,tie=oldest)+uniform()",
+     "CapPress(" PRESS ", tau={tau}, n_future_positions={future}, n_sink={sinks})"},
+    {"kvpress", "cur_dkv(block={block},of=both,sinks={sinks},granularity=1,tie=oldest)+uniform()",
+     "CURPress(" PRESS ", num_sinks={sinks}, local_window_size={block})"},
     {"vLLM", "full()+uniform()+fp8(format={format},scale=one)", "--kv-cache-dtype fp8_{format}"},
     {"vLLM", "full()+uniform()+int8(variant=vllm)", "--kv-cache-dtype int8_per_token_head"},
     {"vLLM",

@@ -77,7 +77,9 @@ constexpr std::array kListed{Listed{"h2o", accumulated},
                              Listed{"compactor", keys},
                              Listed{"cap_kv", keys},
                              Listed{"finch", recent_rows},
-                             Listed{"group_peaks", recent_rows}};
+                             Listed{"group_peaks", recent_rows},
+                             Listed{"reference_attention", accumulated},
+                             Listed{"matching_pursuit", accumulated}};
 static_assert(kListed.size() <= kShapes * kShades * kDashes);
 
 std::size_t hash_of(std::string_view text) {

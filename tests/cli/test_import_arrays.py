@@ -233,8 +233,9 @@ class ImportArrays(CommandTest):
                  "prompt,20"]
         cell = lambda row: (row["params"], row["budget"], row["cut"])
         whole = {cell(row): row for row in self.rows("run.h5", *asked)}
-        need_queries = {"cap_kv", "compactor", "d2o", "expected_attention", "full+int8", "full+quest", "future_max_logit", "g_kv", "hashevict", "instinfer",
-                        "non_causal", "periodic", "r_kv", "razor_attention", "redundancy", "retrieval_attention", "rocketkv", "shadowkv"}
+        need_queries = {"attention_matching", "cap_kv", "compactor", "d2o", "expected_attention", "full+int8", "full+quest", "future_max_logit", "g_kv",
+                        "hashevict", "instinfer", "matching_pursuit", "non_causal", "periodic", "r_kv", "razor_attention", "redundancy",
+                        "reference_attention", "retrieval_attention", "rocketkv", "shadowkv"}
         for name in "rows.h5", "imported.h5":
             refused = set()
             for row in self.rows(name, *asked):
@@ -253,7 +254,7 @@ class ImportArrays(CommandTest):
             # The importer is told no classes of tokens, which fastgen needs.
             self.assertEqual(refused, need_queries | ({"fastgen"} if name == "imported.h5" else set()))
         said = self.kvsim("replay", "imported.h5", *asked, "--format", "csv", "-o", "some.csv").stderr
-        for policy in need_queries - {"d2o", "razor_attention", "instinfer", "retrieval_attention", "shadowkv", "rocketkv"}:
+        for policy in need_queries - {"attention_matching", "d2o", "razor_attention", "instinfer", "retrieval_attention", "shadowkv", "rocketkv"}:
             self.assertRegex(said, rf"skipped: [^\n]*{re.escape(policy)}[^\n]* at .*needs the queries of [^\n]*\n +Capture with --queries all")
         spoilt = {**arrays, "layers.2.attention": arrays["layers.2.attention"] * np.float32(0.5)}
         self.refused(3, "no distribution over the", self.npz("rows.npz", spoilt), *self.told)

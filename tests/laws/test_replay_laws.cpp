@@ -98,6 +98,7 @@ TEST_CASE("parts that change nothing are told, and others are not") {
       {"lagkv(lag=4)", ""},
       {"streaming_llm", ""},
       {"snapkv(window=4)+compensation", ""},
+      {"snapkv(window=4)+fitted_values", ""},
       {"snapkv(window=4)+d2o_merge(gate=fixed,tau=-1)", ""},
   };
   for (const auto& [text, told] : cells) {

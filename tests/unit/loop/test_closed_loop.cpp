@@ -192,11 +192,11 @@ TEST_CASE(
   Place place("qwen3_qk_norm");
   for (const trace::Cut& cut : kCuts)
     for (const std::string eviction : {"h2o+", "snapkv(window=4)+", "tova+"}) {
-      const LoopOutcome outcome =
-          place.run({eviction + "scalar(bits=16)", eviction + "d2o_merge(gate=fixed,tau=1.5)",
-                     eviction + "d2o_merge(gate=fixed,tau=-1)",
-                     eviction + "d2o_merge(gate=fixed,tau=-1,mass=log)", eviction + "compensation"},
-                    {"6"}, cut);
+      const LoopOutcome outcome = place.run(
+          {eviction + "scalar(bits=16)", eviction + "d2o_merge(gate=fixed,tau=1.5)",
+           eviction + "d2o_merge(gate=fixed,tau=-1)", eviction + "d2o_merge(gate=fixed,tau=-1,mass=log)",
+           eviction + "compensation", eviction + "fitted_values(least=0,most=0)", eviction + "fitted_values"},
+          {"6"}, cut);
       for (const LoopCell& cell : outcome.cells) REQUIRE(cell.skipped.empty());
       for (std::size_t mode = 0; mode < outcome.cells[0].modes.size(); ++mode) {
         CAPTURE(eviction, mode);
@@ -204,6 +204,8 @@ TEST_CASE(
         CHECK_FALSE(same(outcome.cells[0].modes[mode], outcome.cells[2].modes[mode]));
         CHECK_FALSE(same(outcome.cells[2].modes[mode], outcome.cells[3].modes[mode]));
         CHECK_FALSE(same(outcome.cells[0].modes[mode], outcome.cells[4].modes[mode]));
+        CHECK_FALSE(same(outcome.cells[0].modes[mode], outcome.cells[5].modes[mode]));
+        CHECK_FALSE(same(outcome.cells[5].modes[mode], outcome.cells[6].modes[mode]));
       }
     }
 }

@@ -18,6 +18,7 @@ class LanePrompt final : public Prompt {
   MatrixView values(int lane) const override { return of(*values_, lane, shape_.n_lanes); }
   MatrixView queries(int head) const override { return of(*queries_, head, shape_.n_lanes * shape_.group); }
   Rotary rotary() const override { return {.inv_freq = inv_freq_}; }
+  double scale() const override { return 1 / std::sqrt(static_cast<double>(shape_.dim)); }
 
  private:
   MatrixView of(const std::vector<float>& numbers, int head, std::size_t n_heads) const {
@@ -44,7 +45,8 @@ RepresentedCache::RepresentedCache(const CacheShape& shape)
     values_.push_back(shape.scale * normal(random));
   }
   const std::size_t n_query_heads = shape.n_lanes * shape.group;
-  for (std::size_t i = 0; i < shape.length * n_query_heads * shape.dim; ++i)
+  queries_ = shape.queries;
+  for (std::size_t i = queries_.size(); i < shape.length * n_query_heads * shape.dim; ++i)
     queries_.push_back(shape.scale * normal(random));
   other_keys_ = shape.other_keys;
   other_values_ = shape.other_values;

@@ -21,6 +21,7 @@ struct CacheShape {
   float scale = 1;             ///< of the noise
   std::size_t every = 1;       ///< of the prompt, every so many-th token is kept, the first included
   std::vector<float> keys{}, values{};              ///< [length][n_lanes][dim]; empty: Gaussian noise
+  std::vector<float> queries{};                     ///< [length][query heads][dim], likewise
   std::vector<float> other_keys{}, other_values{};  ///< the same of the layer that it is stored with
   std::uint32_t layer = 0, n_layers = 1;
   const Tables* tables = nullptr;  ///< of representations that read files

@@ -404,11 +404,15 @@ std::vector<double> stored_numbers(const sim::CellOutcome& cell) {
 }
 
 /// For vectors of 8 numbers.
-const std::vector<std::string> kSmall = {
-    "kivi(group=4,residual=8)",    "mikv",
-    "think(window=4,rows=4)",      "zipcache(every=7,recent=0.2,random=0.3)",
-    "cam(tokens=5,attention=sum)", "ems_merge(tau=-1,window=5)",
-    "fixed_kernel_merge",          "gear(group=4,buffer=8,outliers=0.25)"};
+const std::vector<std::string> kSmall = {"kivi(group=4,residual=8)",
+                                         "mikv",
+                                         "think(window=4,rows=4)",
+                                         "zipcache(every=7,recent=0.2,random=0.3)",
+                                         "cam(tokens=5,attention=sum)",
+                                         "ems_merge(tau=-1,window=5)",
+                                         "fixed_kernel_merge",
+                                         "fitted_values",
+                                         "gear(group=4,buffer=8,outliers=0.25)"};
 
 }  // namespace
 

@@ -128,7 +128,7 @@ TEST_CASE("every press that kvpress.csv calls equal has a recipe, and no other p
       equal.insert(row[0]);
     }
   }
-  CHECK(equal.size() == 8);
+  CHECK(equal.size() == 11);
 }
 
 TEST_CASE("a recipe has the setting's numbers, and another setting has none") {
@@ -139,6 +139,9 @@ TEST_CASE("a recipe has the setting's numbers, and another setting has none") {
   CHECK(recipe_of("streaming_llm(sinks=8,decode=false)", "kvpress", 0.1) ==
         "StreamingLLMPress(compression_ratio=0.900, n_sink=8)");
   CHECK(recipe_of("streaming_llm(sinks=8)", "kvpress").empty());
+  CHECK(recipe_of("cap_kv(tau=3,sinks=8)", "kvpress") ==
+        "CapPress(compression_ratio=0.750, tau=3, n_future_positions=512, n_sink=8)");
+  CHECK(recipe_of("cur_dkv(of=keys)", "kvpress").empty());
   CHECK(recipe_of("full+fp8(format=e5m2)", "vLLM") == "--kv-cache-dtype fp8_e5m2");
   CHECK(recipe_of("full+fp8(format=e5m2)", "SGLang") == "--kv-cache-dtype fp8_e5m2");
   CHECK(recipe_of("full+fp8(scale=head)", "vLLM").empty());

@@ -1,0 +1,92 @@
+#include "policies/parts/rows/reference_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "policies/parts/rows/cholesky.hpp"
+#include "sim/base/cap_logits.hpp"
+#include "sim/base/dot.hpp"
+
+namespace kvsim::policy {
+namespace {
+
+/// Adds X'X, its lower triangle alone, and X'Y. Four rows at a time, because sums are read and written at
+/// every turn.
+void add_products(std::span<const double> x, std::size_t columns, std::span<const double> y,
+                  std::size_t width, std::vector<double>& moments, std::vector<double>& products) {
+  constexpr std::size_t kTurn = 4;
+  const std::size_t rows = x.size() / columns;
+  const std::vector<double> nothing(std::max(columns, width));
+  for (std::size_t i = 0; i < rows; i += kTurn) {
+    const double *of_x[kTurn], *of_y[kTurn];
+    for (std::size_t r = 0; r < kTurn; ++r) {
+      of_x[r] = i + r < rows ? x.data() + (i + r) * columns : nothing.data();
+      of_y[r] = i + r < rows ? y.data() + (i + r) * width : nothing.data();
+    }
+    for (std::size_t a = 0; a < columns; ++a) {
+      double times[kTurn];
+      for (std::size_t r = 0; r < kTurn; ++r) times[r] = of_x[r][a];
+      const auto add = [&](double* to, const double* const* from, std::size_t n) {
+        for (std::size_t b = 0; b < n; ++b)
+          to[b] += (times[0] * from[0][b] + times[1] * from[1][b]) +
+                   (times[2] * from[2][b] + times[3] * from[3][b]);
+      };
+      add(moments.data() + a * columns, of_x, a + 1);
+      add(products.data() + a * width, of_y, width);
+    }
+  }
+}
+
+}  // namespace
+
+std::size_t reference_rows(std::size_t prompt, std::size_t most) {
+  return most == 0 ? prompt : std::min(prompt, most);
+}
+
+ReferenceRows::ReferenceRows(const Prompt& prompt, int lane, int group, std::size_t most)
+    : keys(prompt.length()) {
+  const std::size_t rows = reference_rows(keys, most), n = rows * static_cast<std::size_t>(group);
+  const MatrixView key = prompt.keys(lane);
+  weights.resize(n * keys);
+  sums.resize(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t at = (i % rows + 1) * keys / rows - 1;
+    const float* query = prompt.queries(lane * group + static_cast<int>(i / rows)).row(at).data();
+    double* row = weights.data() + i * keys;
+    for (std::size_t j = 0; j < keys; ++j)
+      row[j] =
+          capped(prompt.scale() * static_cast<double>(dot(query, key.row(j).data(), key.cols)), prompt.cap());
+    const double largest = *std::max_element(row, row + keys);
+    for (std::size_t j = 0; j < keys; ++j) sums[i] += row[j] = std::exp(row[j] - largest);
+  }
+}
+
+ParamSpec reference_rows_param() {
+  return count_param("rows", "0", {0, 1 << 20},
+                     "of the prompt that are matched, of each query head, spread evenly; 0: all");
+}
+
+std::vector<double> ridge_solution(std::span<const double> x, std::size_t columns, std::span<const double> y,
+                                   std::size_t width) {
+  std::vector<double> moments(columns * columns), out(columns * width);
+  add_products(x, columns, y, width, moments, out);
+  for (std::size_t c = 0; c < columns; ++c) moments[c * columns + c] += kMatchingRidge;
+  const std::vector<double> factor = cholesky_factor(moments, columns, kMatchingRidge);
+  const auto subtract = [&](std::size_t to, std::size_t from, double times) {
+    for (std::size_t c = 0; c < width; ++c) out[to * width + c] -= times * out[from * width + c];
+  };
+  const auto divide = [&](std::size_t row) {
+    for (std::size_t c = 0; c < width; ++c) out[row * width + c] /= factor[row * columns + row];
+  };
+  for (std::size_t i = 0; i < columns; ++i) {
+    for (std::size_t k = 0; k < i; ++k) subtract(i, k, factor[i * columns + k]);
+    divide(i);
+  }
+  for (std::size_t i = columns; i-- > 0;) {
+    divide(i);
+    for (std::size_t k = 0; k < i; ++k) subtract(k, i, factor[i * columns + k]);
+  }
+  return out;
+}
+
+}  // namespace kvsim::policy
