@@ -32,6 +32,25 @@ METRIC_KEYS = [key for key in KEYS if key not in IDENTITY_KEYS]  # columns that 
 TEXT_KEYS = {"trace", "policy", "params", "budget", "budget_kind", "cut", "scope", "workload", "role", "holding"}
 
 
+def keep_first_layers(model, n):
+    """Leaves a checkpoint, a folder, its first n layers."""
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"num_hidden_layers": n}))
+    stored = (model / "model.safetensors").read_bytes()
+    begin = 8 + int.from_bytes(stored[:8], "little")
+    header, data = {}, b""
+    for name, tensor in json.loads(stored[8:begin]).items():
+        layer = re.match(r"model\.layers\.(\d+)\.", name)
+        if name == "__metadata__" or (layer and int(layer[1]) >= n):
+            continue
+        first, last = tensor["data_offsets"]
+        header[name] = tensor | {"data_offsets": [len(data), len(data) + last - first]}
+        data += stored[begin + first:begin + last]
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (model / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
 class CommandTest(unittest.TestCase):
     """A test class with a temporary folder of its own that holds a small synthetic trace t.h5."""
 

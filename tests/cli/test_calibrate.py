@@ -5,13 +5,14 @@ import csv
 import io
 import json
 import math
+import shutil
 import signal
 
 import h5py
 import kvsim_command
 import numpy as np
 from calibrated_runs import MODEL, CalibratedRuns
-from kvsim_command import start, wait_until_caught
+from kvsim_command import SOURCE, keep_first_layers, start, wait_until_caught
 
 CODECS = {"kvquant": ["key_ranges", "key_levels", "key_levels_qnorm", "value_levels", "value_levels_qnorm"],
           "matryoshka": ["key_components", "key_means", "value_components", "value_means"],
@@ -126,6 +127,48 @@ class Calibrate(CalibratedRuns):
         for own in "ab":
             self.assertIn("as " + own + ".h5", self.fails(2, "replay", own + ".h5", "--policy", "full+matryoshka(file=both.h5)",
                                                            "--budget", "100%", "--quiet"))
+
+    def test_a_small_models_cache_predicts_a_large_ones(self):
+        shutil.copytree(MODEL, self.folder / "small")
+        keep_first_layers(self.folder / "small", 3)
+        (self.folder / "c.txt").write_text((SOURCE / "CONTRIBUTING.md").read_text()[:4000])
+        for model, name in (MODEL, "c"), ("small", "c-small"):
+            self.ok("capture", "--model", model, "--prompt", "c.txt", "--max-new-tokens", 1, "-o", f"{name}.h5")
+        for name in "ab":
+            self.ok("capture", "--model", "small", "--workload", f"{name}.jsonl", "--max-new-tokens", 4, "-o", f"{name}-small.h5")
+        self.ok("calibrate", "kv_prediction", "a.h5", "c.h5", "--small", "a-small.h5", "c-small.h5", "--layers", "0,1,2,2", "-o", "maps.h5")
+
+        def errors(maps, *more):
+            return list(csv.DictReader(io.StringIO(self.ok("trace", "predict", maps, "b.h5", "--small", "b-small.h5", "--format", "csv", *more))))
+        rows = errors("maps.h5", "--rows", "rows.h5")
+        self.assertEqual(list(rows[0]), ["layer", "small_layer", "key_error", "value_error"])
+        self.assertEqual([row["small_layer"] for row in rows], ["0", "1", "2", "2"])
+        for row in rows:  # the small model is the large one's first three layers
+            for key in "key_error", "value_error":
+                if row["layer"] < "3":
+                    self.assertLess(float(row[key]), 1e-4, row)
+                else:
+                    self.assertGreater(float(row[key]), 0.1, row)
+        stored = self.rows("b.h5", "--policy", "full+external_rows(file=rows.h5)", "--budget", "100%", "--per", "layer")
+        by_layer = {row["layer"]: row["key_error"] for row in stored if row["scope"] == "layer"}
+        self.assertLess(max(by_layer[layer] for layer in range(3)), 1e-3)
+        self.assertGreater(by_layer[3], 0.1)
+        # As the paper has it: the first layer serves the first two. A ridge takes the place of more text.
+        self.ok("calibrate", "kv_prediction", "a.h5", "c.h5", "--small", "a-small.h5", "c-small.h5", "--ridge", 0.01, "-o", "ridge.h5")
+        self.assertEqual([row["small_layer"] for row in errors("ridge.h5")], ["0", "0", "1", "2"])
+        self.assertLess(float(errors("ridge.h5")[3]["key_error"]), float(rows[3]["key_error"]))
+        for arguments, code, reason in [
+            (["calibrate", "kv_prediction", "a.h5", "-o", "x.h5"], 2, "has 0 runs of the small model"),
+            (["calibrate", "kv_prediction", "a.h5", "--small", "b-small.h5", "-o", "x.h5"], 3, "has other tokens"),
+            (["calibrate", "kv_prediction", "a.h5", "--small", "a-small.h5", "--layers", "0,1,2", "-o", "x.h5"], 2, "names 3 layers"),
+            (["calibrate", "kv_prediction", "a.h5", "--small", "a-small.h5", "--layers", "0,1,2,3", "-o", "x.h5"], 2, "has no layer 3"),
+            (["calibrate", "cskv", "a.h5", "--small", "a-small.h5", "-o", "x.h5"], 2, "Say kvsim calibrate kv_prediction"),
+            (["trace", "predict", "maps.h5", "a.h5", "--small", "a-small.h5"], 2, "is one of the runs"),
+            (["trace", "predict", "maps.h5", "b.h5", "--small", "b.h5"], 2, "is of another model"),
+            (["trace", "predict", "cskv.h5", "b.h5", "--small", "b-small.h5"], 2, "holds no maps"),
+        ]:
+            with self.subTest(reason):
+                self.assertIn(reason, self.fails(code, *arguments))
 
     def test_what_cannot_be_is_refused(self):
         for arguments, code, reason in [

@@ -44,6 +44,7 @@ void add_trace_export(Command trace);
 void add_trace_join(Command trace);
 void add_trace_manifest(Command trace);
 void add_trace_mark(Command trace);
+void add_trace_predict(Command trace);
 void add_trace_show(Command trace);
 
 }  // namespace kvsim::tools

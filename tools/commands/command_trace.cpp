@@ -240,6 +240,7 @@ void add_trace_command(Command app) {
   add_trace_join(trace);
   add_trace_manifest(trace);
   add_trace_mark(trace);
+  add_trace_predict(trace);
   add_generate(trace);
 }
 
