@@ -163,15 +163,21 @@ Columns<CostRow> of_drafts() {
   };
   using cost::Drafting;
   return {
+      {"drafter", "", "the model whose cache drafts (--draft); empty: this row's own cache does",
+       [](const CostRow& row) { return Value(row.drafter); }},
+      {"draft_prefill_seconds", "s", "of the prompts in that model, if it is another",
+       [](const CostRow& row) { return row.drafting ? Value(row.draft_prefill) : Value(); }},
+      {"draft_seconds", "s", "of a drafting step", of_draft(&Drafting::draft)},
       {"gamma", "tokens",
-       "drafted by this cache for each verification by the full one, where that is fastest at --acceptance; "
-       "0: not to draft; null: not asked",
+       "drafted for each verification by the full cache, where that is fastest at --acceptance; 0: not to "
+       "draft; null: not asked",
        of_draft(&Drafting::gamma)},
       {"verify_seconds", "s", "the pass that verifies them", of_draft(&Drafting::verify)},
       {"tokens_per_round", "tokens", "that come of it, mean", of_draft(&Drafting::tokens)},
       {"drafted_tpot_seconds", "s", "per token, drafts and verification", of_draft(&Drafting::per_token)},
       {"draft_speedup", "", "over the full cache alone", of_draft(&Drafting::speedup)},
-      {"drafted_bytes", "bytes", "of one device after the last token, this cache and the full one",
+      {"drafted_bytes", "bytes",
+       "of one device after the last token, the cache that drafts and the full one, with weights of both models",
        [](const CostRow& row) { return row.drafting ? Value(row.drafted_bytes) : Value(); }}};
 }
 
@@ -194,6 +200,23 @@ Columns<CostRow> of_assembly() {
            of(&AssemblyTime::first_token)}};
 }
 
+Columns<CostRow> of_prediction() {
+  const auto of = [](auto get) {
+    return [get](const CostRow& row) {
+      return row.prediction ? as_field(std::invoke(get, *row.prediction)) : Value();
+    };
+  };
+  using cost::PredictionTime;
+  return {{"full_flops", "FLOP", "to the first token of the batch on one device; null: not asked",
+           of(&PredictionTime::full_flops)},
+          {"predicted_flops", "FLOP",
+           "the same where a small model's cache is mapped to this one's (--predicted-by)",
+           of(&PredictionTime::flops)},
+          {"predicted_maps_seconds", "s", "of the maps", of(&PredictionTime::maps)},
+          {"predicted_ttft_seconds", "s", "to the first token: the small model, the maps, the last token",
+           of(&PredictionTime::first_token)}};
+}
+
 const Columns<CostRow>& columns() {
   static const Columns<CostRow> all = [] {
     Columns<CostRow> out = identity();
@@ -201,7 +224,7 @@ const Columns<CostRow>& columns() {
     add_latency(out);
     add_pass(out, "prefill", "the prefill", &cost::Latency::prefill);
     add_pass(out, "step", "the mean decode step", &cost::Latency::mean_step);
-    return std::move(out) + of_tiers() + of_drafts() + of_assembly();
+    return std::move(out) + of_tiers() + of_drafts() + of_assembly() + of_prediction();
   }();
   return all;
 }

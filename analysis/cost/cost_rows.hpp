@@ -11,6 +11,7 @@
 #include "sim/cost/assembly.hpp"
 #include "sim/cost/drafting.hpp"
 #include "sim/cost/estimate.hpp"
+#include "sim/cost/prediction.hpp"
 
 namespace kvsim::analysis {
 
@@ -22,12 +23,15 @@ struct CostRow {
   std::string policy{}, params{};
   std::string budget{};  ///< as typed; empty: the policy has a size of its own
   std::uint64_t prompt = 0, generate = 0, batch = 0;
-  std::optional<cost::Estimate> estimate{};      ///< nothing: the point cannot be
-  std::optional<std::uint64_t> largest_batch{};  ///< within the machine's memory; nothing: not asked
-  std::optional<cost::Drafting> drafting{};      ///< for the full cache; nothing: not asked
-  std::uint64_t drafted_bytes = 0;               ///< after the last token, the full cache included
-  std::optional<cost::AssemblyTime> assembly{};  ///< of documents' caches; nothing: not asked
-  std::string skipped{};                         ///< why there is no estimate. Not a key
+  std::optional<cost::Estimate> estimate{};          ///< nothing: the point cannot be
+  std::optional<std::uint64_t> largest_batch{};      ///< within the machine's memory; nothing: not asked
+  std::optional<cost::Drafting> drafting{};          ///< for the full cache; nothing: not asked
+  std::string drafter{};                             ///< another model that drafts; empty: none
+  double draft_prefill = 0;                          ///< s of the prompt in that model
+  std::uint64_t drafted_bytes = 0;                   ///< after the last token, the full cache included
+  std::optional<cost::AssemblyTime> assembly{};      ///< of documents' caches; nothing: not asked
+  std::optional<cost::PredictionTime> prediction{};  ///< of the cache by a small model's; nothing: not asked
+  std::string skipped{};                             ///< why there is no estimate. Not a key
 };
 
 /// Operations' columns are `prefill_linear_seconds`, `prefill_linear_bound`, `step_linear_seconds`, ... for

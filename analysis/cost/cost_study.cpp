@@ -47,13 +47,14 @@ std::vector<Point> points_of(const CostStudy& study) {
   return out;
 }
 
-cost::SweepPoint sweep_point(const CostStudy& study, const Point& point) {
-  cost::SweepPoint out{&study.model, &study.machine, point.policy, study.serving};
+cost::SweepPoint sweep_point(const CostStudy& study, const cost::Model& model, const cost::Serving& serving,
+                             const Point& point) {
+  cost::SweepPoint out{&model, &study.machine, point.policy, serving};
   out.serving.prompt = point.prompt;
   out.serving.generate = point.generate;
   out.serving.batch = point.batch;
-  out.budget = point.budget ? budget_tokens(*point.budget, study.model, study.serving.layout, *point.policy,
-                                            point.prompt, point.generate)
+  out.budget = point.budget ? budget_tokens(*point.budget, model, serving.layout, *point.policy, point.prompt,
+                                            point.generate)
                             : point.prompt + point.generate;
   if (point.budget && point.budget->unit == sim::Budget::Unit::share) out.share = point.budget->value;
   out.cap = study.machine.memory;
@@ -114,6 +115,21 @@ void price(CostRow& row, const CostStudy& study, const cost::Serving& asked, con
       cost::largest_batch(study.model, study.machine, serving, holding, cost, study.machine.memory);
 }
 
+/// `draft`: what drafts, of the row's point.
+void price_drafting(CostRow& row, const CostStudy& study, const cost::Serving& serving,
+                    const cost::Estimate& draft) {
+  row.drafting =
+      cost::fastest_drafting(study.model, study.machine, serving, draft.time.per_token, *study.acceptance);
+  const cost::SequenceBytes full =
+      cost::sequence_bytes(study.model, serving, {.kept = serving.prompt, .appended = serving.generate});
+  const cost::Memory& held = row.estimate->at_end;
+  row.drafted_bytes = held.total() + serving.batch * full.all();
+  if (!study.drafter) return;
+  row.drafter = study.drafter->model.name;
+  row.draft_prefill = draft.time.first_token;
+  row.drafted_bytes += draft.at_end.total() - draft.at_end.reserved - held.cache();
+}
+
 }  // namespace
 
 std::uint64_t CostStudy::points() const {
@@ -145,26 +161,35 @@ std::uint64_t budget_tokens(const sim::Budget& budget, const cost::Model& model,
 
 std::vector<CostRow> cost_rows(const CostStudy& study) {
   const std::vector<Point> points = points_of(study);
-  std::vector<cost::SweepPoint> asked;
-  for (const Point& point : points) asked.push_back(sweep_point(study, point));
+  std::vector<cost::SweepPoint> asked, drafting;
+  for (const Point& point : points) {
+    asked.push_back(sweep_point(study, study.model, study.serving, point));
+    if (study.drafter)
+      drafting.push_back(sweep_point(study, study.drafter->model, study.drafter->serving, point));
+  }
   const std::vector<cost::SweepResult> results = cost::sweep(asked, study.threads);
+  const std::vector<cost::SweepResult> drafts = cost::sweep(drafting, study.threads);
   std::vector<CostRow> rows;
   for (std::size_t i = 0; i < points.size(); ++i) {
     CostRow& row = rows.emplace_back(row_of(study, points[i]));
     row.skipped = results[i].problem;
+    if (study.drafter && row.skipped.empty()) row.skipped = drafts[i].problem;
     if (!row.skipped.empty()) continue;
     row.estimate = results[i].estimate;
     row.largest_batch = results[i].largest_batch;
     if (study.computed)
       row.assembly =
           cost::assembly_time(study.model, study.machine, asked[i].serving, *study.computed, study.documents);
-    if (!study.acceptance) continue;
-    const cost::Serving& serving = asked[i].serving;
-    row.drafting = cost::fastest_drafting(study.model, study.machine, serving, row.estimate->time.per_token,
-                                          *study.acceptance);
-    const cost::SequenceBytes full =
-        cost::sequence_bytes(study.model, serving, {.kept = serving.prompt, .appended = serving.generate});
-    row.drafted_bytes = row.estimate->at_end.total() + serving.batch * full.all();
+    if (study.predictor) {
+      cost::Serving small = study.predictor->serving;
+      small.prompt = points[i].prompt;
+      small.generate = points[i].generate;
+      small.batch = points[i].batch;
+      row.prediction =
+          cost::prediction_time(study.model, asked[i].serving, study.predictor->model, small, study.machine);
+    }
+    if (study.acceptance)
+      price_drafting(row, study, asked[i].serving, (study.drafter ? drafts : results)[i].estimate);
   }
   refuse_only_skipped(rows);
   return rows;

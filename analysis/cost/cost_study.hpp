@@ -10,6 +10,12 @@
 
 namespace kvsim::analysis {
 
+/// Another model, and how it is served, but for prompt, generated tokens and batch.
+struct OtherModel {
+  cost::Model model{};
+  cost::Serving serving{};
+};
+
 struct CostStudy {
   cost::Model model{};
   cost::Machine machine{};
@@ -18,7 +24,9 @@ struct CostStudy {
   std::vector<policy::Composition> policies{};
   std::vector<sim::Budget> budgets{};  ///< may be empty when every policy has a size of its own
   std::optional<double> acceptance{};  ///< of tokens that each cache drafts for the full one; none: not asked
-  std::optional<double> computed{};    ///< share of prompts of documents, as cost::assembly_time() takes it
+  std::optional<OtherModel> predictor{};  ///< of which the model's cache is predicted; none: not asked
+  std::optional<OtherModel> drafter{};    ///< whose caches draft; none: the model's own do
+  std::optional<double> computed{};  ///< share of prompts of documents, as cost::assembly_time() takes it
   std::optional<cost::Tier> documents{};  ///< where these lie; none: on the device
   unsigned threads = 0;                   ///< 0: all. Never changes a row
 

@@ -220,6 +220,7 @@ bool drafts(const std::vector<CostRow>& rows) {
 
 /// What drafting for the full cache takes and gives, where it was asked.
 void add_draft_columns(TextTable& table) {
+  table.add_column("draft ms", Align::point);
   table.add_column("best gamma", Align::right);
   table.add_column("drafted TPOT ms", Align::point);
   table.add_column("speed-up", Align::point);
@@ -227,6 +228,7 @@ void add_draft_columns(TextTable& table) {
 }
 void add_draft_fields(std::vector<std::string>& fields, const CostRow& row) {
   const std::optional<cost::Drafting>& of = row.drafting;
+  fields.push_back(of ? people_text(1e3 * of->draft) : "-");
   fields.push_back(of ? std::to_string(of->gamma) : "-");
   fields.push_back(of ? people_text(1e3 * of->per_token) : "-");
   fields.push_back(of ? people_text(of->speedup) : "-");
@@ -245,7 +247,9 @@ void print_drafts(std::ostream& out, const std::vector<CostRow>& rows) {
     add_draft_fields(fields, row);
     table.add_row(fields);
   }
-  out << "\nDrafting for the full cache, which is held besides\n";
+  const std::string& drafter = rows.front().drafter;
+  out << "\nDrafting for the full cache, which is held besides"
+      << (drafter.empty() ? "" : ": " + drafter + " drafts through a cache of this policy") << '\n';
   table.print(out);
 }
 
@@ -261,6 +265,16 @@ void print_assembly(std::ostream& out, const std::vector<CostRow>& rows) {
   out << "\nPut together of documents' caches: " << of.computed << " tokens computed in "
       << people_text(1e3 * of.compute) << " ms, " << people_text(gib(of.bytes)) << " GiB loaded in "
       << people_text(1e3 * of.load) << " ms, TTFT " << people_text(1e3 * of.first_token) << " ms\n";
+}
+
+/// Of one workload, whatever the policy.
+void print_prediction(std::ostream& out, const std::vector<CostRow>& rows) {
+  const auto asked =
+      std::ranges::find_if(rows, [](const CostRow& row) { return row.prediction.has_value(); });
+  if (asked == rows.end()) return;
+  const cost::PredictionTime& of = *asked->prediction;
+  out << "\nThe prompt read by a small model, its cache mapped: " << people_text(of.full_flops / of.flops)
+      << " times fewer FLOPs to the first token, TTFT " << people_text(1e3 * of.first_token()) << " ms\n";
 }
 
 void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
@@ -294,6 +308,7 @@ void print_breakdown(std::ostream& out, const std::vector<CostRow>& rows) {
   print_links(out, sections, rows);
   print_drafts(out, rows);
   print_assembly(out, rows);
+  print_prediction(out, rows);
   print_preemption(out, rows);
   out << "\nc, m, o: bound by compute, by memory, by overhead (launches, links)\n" << units.legend << '\n';
 }

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <set>
 
+#include "analysis/loop/words.hpp"
+
 namespace kvsim::analysis {
 
 using sim::StreamOutcome;
@@ -25,20 +27,6 @@ Number perplexity(const std::vector<double>& log_p) {
   const Number average = mean(log_p);
   if (!average || !std::isfinite(std::exp(-*average))) return {};
   return std::exp(-*average);
-}
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> words(1);
-  for (const char c : text) {
-    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    if ((lower >= 'a' && lower <= 'z') || (lower >= '0' && lower <= '9') ||
-        static_cast<signed char>(lower) < 0)
-      words.back() += lower;
-    else if (!words.back().empty())
-      words.emplace_back();
-  }
-  if (words.back().empty()) words.pop_back();
-  return words;
 }
 
 bool judged(const Answer& answer) {

@@ -24,6 +24,9 @@ struct AnswerItem {
   std::function<bool(const std::string&)> right;
   std::uint64_t lanes = 0;  ///< of the cache: layers times KV heads; 0: not known, and nothing is counted
   std::uint64_t token_bytes = 0;  ///< key and value of one token in one lane; 0: not known, and no bytes are
+  std::uint64_t full_token_bytes = 0;  ///< the same of the full cache that verifies drafts
+  std::uint64_t draft_documents = 0;   ///< that the drafter reads; 0: all
+  std::string drafter{};               ///< the name of another model that drafts
 };
 
 const std::vector<ColumnInfo>& answer_columns();

@@ -29,6 +29,11 @@ std::string accepted_by_place(const std::vector<sim::DraftRound>& rounds, std::u
 
 const std::vector<ColumnInfo>& draft_fields() {
   static const std::vector<ColumnInfo> all = {
+      {"drafter", "", "the model that drafts; empty: the one that verifies, through another cache"},
+      {"helped", "",
+       "the cache of the drafter that drafts for this one, which drafts for the full one; empty: none does"},
+      {"draft_documents", "documents", "of the prompt, that the drafter reads; null: all"},
+      {"lead", "", "RAPID's eta, by which the drafter leads; 0: what comes out is the full cache's"},
       {"gamma", "tokens", "drafted for each verification"},
       {"temperature", "", "of drafts and verification; 0: greedy"},
       {"rounds", "rounds", "of drafting and verification; the first token of the answer takes none"},
@@ -39,12 +44,16 @@ const std::vector<ColumnInfo>& draft_fields() {
        "sum of min(p, q) over the vocabulary, p of the full cache and q of the draft, mean over tested "
        "tokens; at temperature 1 where decoding is greedy"},
       {"accepted_share", "share", "of the tested tokens, those that are accepted"},
+      {"draft_passes", "passes", "of this cache in a round, mean; with a helper each is over two tokens"},
+      {"helper_overlap", "share", "overlap of this cache and the helper's, mean over what that has proposed"},
+      {"helper_accepted_share", "share",
+       "of the tokens that the helper has proposed, those that this cache accepts"},
       {"draft_bytes", "bytes per step",
        "keys, values and index that a drafting step reads over all lanes, as they are stored, mean"},
       {"full_bytes", "bytes per step", "that the full cache would read in its place, mean"},
       {"draft_share", "share", "draft_bytes / full_bytes"},
       {"tokens", "tokens", "of the answer"},
-      {"generated", "", "the answer: the full cache's, whatever drafts"},
+      {"generated", "", "the answer: the full cache's, whatever drafts, unless it leads"},
   };
   return all;
 }
@@ -52,6 +61,8 @@ const std::vector<ColumnInfo>& draft_fields() {
 std::vector<std::vector<Value>> rows_of_draft(const Answer& answer) {
   const sim::StreamOutcome& stream = *answer.stream();
   double tokens = 0, accepted = 0, tested = 0, overlap = 0;
+  double helped = 0, helper_accepted = 0, helper_overlap = 0;
+  const std::optional<sim::Cell>& helper = answer.request.helper_cell;
   for (const sim::DraftRound& round : stream.rounds) {
     tokens += static_cast<double>(round.tokens);
     for (const sim::DraftedToken& token : round.tested) {
@@ -59,18 +70,39 @@ std::vector<std::vector<Value>> rows_of_draft(const Answer& answer) {
       accepted += token.accepted ? 1 : 0;
       overlap += token.overlap;
     }
+    for (const sim::DraftedToken& token : round.helped) {
+      ++helped;
+      helper_accepted += token.accepted ? 1 : 0;
+      helper_overlap += token.overlap;
+    }
   }
   const auto rounds = static_cast<double>(stream.rounds.size());
   const std::optional<ReadEntries> read = stream.resident.empty() ? std::nullopt : read_entries(answer);
   const double full = std::accumulate(stream.full_resident.begin(), stream.full_resident.end(), 0.0) *
-                      static_cast<double>(answer.item.token_bytes);
+                      static_cast<double>(answer.item.full_token_bytes);
   const Value draft_bytes = read ? value_of(read->read_bytes) : Value();
   const Value full_bytes = share(full, static_cast<double>(stream.full_resident.size()));
   const bool sized = number(draft_bytes) && number(full_bytes);
-  return {{answer.request.gamma, answer.request.temperature, std::uint64_t{stream.rounds.size()},
-           share(tokens, rounds), share(accepted, rounds),
-           stream.rounds.empty() ? Value() : Value(accepted_by_place(stream.rounds, answer.request.gamma)),
-           share(overlap, tested), share(accepted, tested), draft_bytes, full_bytes,
+  const double passes = helper ? helped : rounds * static_cast<double>(answer.request.gamma);
+  return {{answer.item.drafter,
+           helper ? helper->composition.params + " at " + helper->budget.text : std::string(),
+           answer.item.draft_documents > 0 ? Value(answer.item.draft_documents) : Value(),
+           answer.request.lead,
+           answer.request.gamma,
+           answer.request.temperature,
+           std::uint64_t{stream.rounds.size()},
+           share(tokens, rounds),
+           share(accepted, rounds),
+           stream.rounds.empty()
+               ? Value()
+               : Value(accepted_by_place(stream.rounds, answer.request.gamma + (helper ? 1 : 0))),
+           share(overlap, tested),
+           share(accepted, tested),
+           share(passes, rounds),
+           share(helper_overlap, helped),
+           share(helper_accepted, helped),
+           draft_bytes,
+           full_bytes,
            sized ? share(*number(draft_bytes), *number(full_bytes)) : Value(),
            std::uint64_t{stream.tokens.size()},
            answer.item.text ? Value(answer.item.text(stream.tokens)) : Value()}};

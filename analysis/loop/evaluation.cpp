@@ -8,10 +8,12 @@
 #include "analysis/loop/draft_rows.hpp"
 #include "analysis/loop/piece_origins.hpp"
 #include "analysis/loop/recorded_items.hpp"
+#include "analysis/loop/retrieved_documents.hpp"
 #include "analysis/loop/seam_rows.hpp"
 #include "analysis/results/utf8.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/quoted.hpp"
 #include "sim/base/suggest.hpp"
 #include "sim/loop/chunk_context.hpp"
 #include "sim/loop/loop_decisions.hpp"
@@ -45,8 +47,22 @@ struct Evaluation::Loaded {
 Evaluation::Evaluation(const std::string& model_dir) : loaded_(std::make_unique<const Loaded>(model_dir)) {}
 Evaluation::~Evaluation() = default;
 
-const std::vector<std::string>& Evaluation::notes() const {
-  return loaded_->weights.notes;
+void Evaluation::draft_with(const std::string& model_dir) {
+  drafter_ = std::make_unique<const Loaded>(model_dir);
+  const model::Tokenizer &mine = tokenizer(), &its = *drafter_->prompt.tokenizer;
+  const std::uint32_t ids = std::max(loaded_->config.vocab_size, drafter_->config.vocab_size);
+  for (std::int32_t id = 0; static_cast<std::uint32_t>(id) < ids; ++id)
+    if (mine.bytes(id) != its.bytes(id))
+      input_error("its token " + std::to_string(id) + " is " + in_quotes(well_formed(its.bytes(id))) +
+                      ", that of " + loaded_->model_dir + " " + in_quotes(well_formed(mine.bytes(id))),
+                  model_dir,
+                  "What drafts and what verifies have the same vocabulary, as models of one family have.");
+}
+
+std::vector<std::string> Evaluation::notes() const {
+  std::vector<std::string> notes = loaded_->weights.notes;
+  if (drafter_) notes.insert(notes.end(), drafter_->weights.notes.begin(), drafter_->weights.notes.end());
+  return notes;
 }
 
 const model::Tokenizer& Evaluation::tokenizer() const {
@@ -203,8 +219,10 @@ void check_schedules(const EvaluationOptions& options) {
 /// The questions about one context, in one run.
 class ContextRun {
  public:
-  ContextRun(const Loaded& model, std::span<const WorkloadItem> items, const EvaluationOptions& options)
-      : model_(model), items_(items), options_(options) {
+  /// `drafter`: another checkpoint, whose caches the cells are; null: they are the model's.
+  ContextRun(const Loaded& model, const Loaded* drafter, std::span<const WorkloadItem> items,
+             const EvaluationOptions& options)
+      : model_(model), drafter_(drafter), items_(items), options_(options) {
     const capture::Prompt& prompt = load(items.front());
     request_.cells = options.cells;
     request_.modes = options.modes;
@@ -216,6 +234,8 @@ class ContextRun {
     request_.max_new_tokens = options.max_new_tokens;
     request_.gamma = options.gamma;
     request_.temperature = options.temperature;
+    request_.helper_cell = options.helper_cell;
+    request_.lead = options.lead;
     request_.turns = options.protocol == sim::TurnProtocol::requests
                          ? separate_turns(items, prompt.ids, context_tokens(prompt), *prompt.tokenizer)
                          : following_turns(items, prompt.ids, *prompt.tokenizer);
@@ -241,16 +261,11 @@ class ContextRun {
 
   /// Bytes that the run holds at once, the prompt's trace included.
   std::uint64_t bytes() const {
-    const trace::HeaderSource source(prompt_header());
-    std::uint64_t most = 0;
-    for (const trace::Cut& cut : options_.cuts)
-      most = std::max(most, sim::estimate_loop_bytes(sequence_at(source, cut), model_.config, request_));
     // Where a prompt is put together: its own run, documents as they are kept and as they are placed, and
     // what comes of them.
     const std::uint64_t runs = options_.assemblies.empty() ? 1 : 3 + kKeptPrompts;
-    return most + runs * model_.prompt.ids.size() * model_.config.n_layers *
-                      (std::uint64_t{model_.config.n_heads} + 2ULL * model_.config.n_kv_heads) *
-                      model_.config.head_dim * sizeof(float);
+    return runs * prompt_bytes(model_) + loop_bytes(model_) +
+           (drafter_ == nullptr ? 0 : prompt_bytes(*drafter_) + loop_bytes(*drafter_));
   }
 
   /// The first item's, at the first cut.
@@ -268,7 +283,7 @@ class ContextRun {
   /// What `ask` makes of the first item's prompt at the first cut, of which nothing is computed.
   template <class Ask>
   auto of_prompt(const Ask& ask) const {
-    trace::Header header = prompt_header();
+    trace::Header header = prompt_header(model_);
     header.elem = request_.elem;
     const trace::HeaderSource source(std::move(header));
     return ask(sequence_at(source, options_.cuts.front()));
@@ -276,6 +291,13 @@ class ContextRun {
 
   std::vector<std::vector<Value>> rows(Progress& progress) {
     const trace::MemoryTrace trace = run(items_.front(), {}, nullptr, progress);
+    if (drafter_ != nullptr) {
+      const capture::Prompt& prompt = load(items_.front());
+      if (options_.draft_documents > 0) drop_documents(model_.prompt);
+      draft_ids_ = prompt.ids;
+      draft_prompt_.emplace(
+          capture::run_prompt(prompt, drafter_->config, drafter_->weights, options_of(*drafter_), progress));
+    }
     std::vector<std::vector<std::vector<Value>>> by_item(items_.size());
     if (options_.assemblies.empty())
       for (const trace::Cut& cut : options_.cuts) add_rows(cut, trace, trace, by_item, progress);
@@ -288,6 +310,22 @@ class ContextRun {
   }
 
  private:
+  /// Whether the cells are the other model's.
+  bool drafts_apart() const { return drafter_ != nullptr && !options_.helper_cell; }
+
+  std::uint64_t loop_bytes(const Loaded& model) const {
+    const trace::HeaderSource source(prompt_header(model));
+    std::uint64_t most = 0;
+    for (const trace::Cut& cut : options_.cuts)
+      most = std::max(most, sim::estimate_loop_bytes(sequence_at(source, cut), model.config, request_));
+    return most;
+  }
+  std::uint64_t prompt_bytes(const Loaded& model) const {
+    return model_.prompt.ids.size() * model.config.n_layers *
+           (std::uint64_t{model.config.n_heads} + 2ULL * model.config.n_kv_heads) * model.config.head_dim *
+           sizeof(float);
+  }
+
   /// In every way. The prompt's references and documents are run once for all of them.
   void add_assembled_rows(const trace::MemoryTrace& whole,
                           std::vector<std::vector<std::vector<Value>>>& by_item, Progress& progress) {
@@ -340,13 +378,24 @@ class ContextRun {
   void add_rows(const trace::Cut& cut, const trace::MemoryTrace& prompt, const trace::MemoryTrace& whole,
                 std::vector<std::vector<std::vector<Value>>>& by_item, Progress& progress) {
     const trace::Sequence sequence = sequence_at(prompt, cut);
-    sim::TableFiles tables(sequence, items_.front().id);
-    add_second_pass(sequence, tables, progress);
+    // Of the model whose caches the cells are.
+    std::optional<trace::Sequence> of_drafter;
+    if (drafter_ != nullptr) of_drafter.emplace(sequence_at(*draft_prompt_, cut));
+    const trace::Sequence& of_cells = drafts_apart() ? *of_drafter : sequence;
+    sim::TableFiles tables(of_cells, items_.front().id);
+    add_second_pass(of_cells, tables, progress);
     request_.tables = &tables;
-    std::vector<sim::LoopOutcome> outcomes = sim::closed_loop(
-        sequence, load(items_.front()).ids, model_.config, model_.weights, request_, progress);
+    const std::vector<std::int32_t>& ids = load(items_.front()).ids;
+    if (drafter_ != nullptr)
+      (drafts_apart() ? request_.drafter : request_.helper) = {&*of_drafter, draft_ids_, &drafter_->config,
+                                                               &drafter_->weights};
+    std::vector<sim::LoopOutcome> outcomes =
+        sim::closed_loop(sequence, ids, model_.config, model_.weights, request_, progress);
+    request_.drafter.reset();
+    request_.helper.reset();
     for (std::size_t i = 0; i < items_.size(); ++i) {
-      for (std::vector<Value>& row : rows_of(i, i == 0 ? &whole : nullptr, sequence, outcomes[i], progress))
+      for (std::vector<Value>& row :
+           rows_of(i, i == 0 ? &whole : nullptr, sequence, of_cells, outcomes[i], progress))
         by_item[i].push_back(std::move(row));
       if (options_.decisions)
         options_.decisions(sim::decisions_of(sequence, request_, std::move(outcomes[i])));
@@ -364,6 +413,30 @@ class ContextRun {
                          !frame.empty() && frame[0] == prompt.ids[0] ? 1 : 0, assembly, item.id);
   }
 
+  /// Leaves of the first item's documents those that its question asks for.
+  void drop_documents(capture::Prompt& prompt) const {
+    const WorkloadItem& item = items_.front();
+    if (item.documents.empty())
+      usage_error("marks no documents to draft from", item.id, "Make prompts of the kind documents.");
+    std::vector<std::string> texts;
+    for (const workload::ByteSpan& document : item.documents)
+      texts.push_back(item.prompt.substr(document.begin, document.end - document.begin));
+    const std::vector<std::size_t> kept =
+        retrieved_documents(texts, item.prompt.substr(item.documents.back().end), options_.draft_documents);
+    const std::vector<workload::ByteSpan> places =
+        capture::document_tokens(item, prompt.ids, *prompt.tokenizer);
+    const auto drop = [](auto& from, const workload::ByteSpan& place) {
+      if (!from.empty())
+        from.erase(from.begin() + static_cast<std::ptrdiff_t>(place.begin),
+                   from.begin() + static_cast<std::ptrdiff_t>(place.end));
+    };
+    for (std::size_t i = places.size(); i-- > 0;) {
+      if (std::ranges::binary_search(kept, i)) continue;
+      drop(prompt.ids, places[i]);
+      drop(prompt.part_flags, places[i]);
+    }
+  }
+
   /// Kept, or made. `rotation`: frequencies of the model in a text as long as the prompt.
   DocumentRuns::Run run_of(std::vector<std::int32_t> ids, const std::vector<float>& rotation,
                            Progress& progress) const {
@@ -377,8 +450,9 @@ class ContextRun {
   /// Where a cell ranks by it: the model repeats what stands before the cut.
   void add_second_pass(const trace::Sequence& sequence, sim::TableFiles& tables, Progress& progress) const {
     if (sim::has_windows(sequence.model()) || std::ranges::none_of(options_.cells, needs_second_pass)) return;
+    const Loaded& model = drafts_apart() ? *drafter_ : model_;
     capture::SecondPass pass =
-        capture::second_pass(sequence, *model_.prompt.tokenizer, model_.config, model_.weights,
+        capture::second_pass(sequence, *model_.prompt.tokenizer, model.config, model.weights,
                              {.elem = request_.elem,
                               .positions = positions_,
                               .prefill_chunk = options_.prefill_chunk,
@@ -396,12 +470,12 @@ class ContextRun {
   }
 
   /// Of the first item's prompt.
-  trace::Header prompt_header() const {
+  trace::Header prompt_header(const Loaded& model) const {
     const capture::Prompt& prompt = load(items_.front());
-    trace::Header header = trace::plain_header(
-        model::describe_model(model_.config, model_.weights, model_.model_dir, positions_), prompt.ids.size(),
-        0);
-    capture::describe_tokens(header, prompt.ids, prompt, model_.config);
+    trace::Header header =
+        trace::plain_header(model::describe_model(model.config, model.weights, model.model_dir, positions_),
+                            prompt.ids.size(), 0);
+    capture::describe_tokens(header, prompt.ids, prompt, model.config);
     if (output_weights()) header.output_elem = Elem::f32;
     return header;
   }
@@ -410,12 +484,20 @@ class ContextRun {
     const std::uint64_t prompt = model_.prompt.ids.size(),
                         more = most_new_tokens(request_, prompt, context_tokens(model_.prompt));
     positions_ = prompt + more;
-    try {
-      capture::check_context(prompt, more, model_.config.max_positions);
-    } catch (const Error& error) {
-      usage_error(error.what(), items_.front().id);
+    for (const Loaded* model : {&model_, drafter_}) {
+      if (model == nullptr) continue;
+      try {
+        capture::check_context(prompt, more, model->config.max_positions);
+      } catch (const Error& error) {
+        usage_error(error.what(), items_.front().id + (model == drafter_ ? ", " + model->model_dir : ""));
+      }
+      model::check_rope_regime(model->config.rope, prompt, positions_);
     }
-    model::check_rope_regime(model_.config.rope, prompt, positions_);
+    const auto vocabulary = [](const Loaded& model) { return model.config.vocab_size; };
+    if (drafter_ != nullptr && std::ranges::any_of(model_.prompt.ids, [&](std::int32_t id) {
+          return static_cast<std::uint32_t>(id) >= vocabulary(*drafter_);
+        }))
+      input_error("the prompt has tokens that " + drafter_->model_dir + " does not know", items_.front().id);
   }
 
   bool output_weights() const {
@@ -433,11 +515,16 @@ class ContextRun {
   /// The full cache reads the prompt of an item, unless it is known already, and an answer to it.
   trace::MemoryTrace run(const WorkloadItem& item, std::vector<std::int32_t> answer,
                          const trace::MemoryTrace* known, Progress& progress) const {
-    capture::PromptRunOptions options = run_options();
-    options.output_weights = output_weights();
+    capture::PromptRunOptions options = options_of(model_);
     options.answer = std::move(answer);
     options.known = known;
     return capture::run_prompt(load(item), model_.config, model_.weights, options, progress);
+  }
+  capture::PromptRunOptions options_of(const Loaded& model) const {
+    capture::PromptRunOptions options = run_options();
+    options.model_dir = model.model_dir;
+    options.output_weights = output_weights();
+    return options;
   }
   capture::PromptRunOptions run_options() const {
     return {.model_dir = model_.model_dir,
@@ -449,10 +536,11 @@ class ContextRun {
 
   /// `known`: a run of the item's prompt, if there is one.
   std::vector<std::vector<Value>> rows_of(std::size_t i, const trace::MemoryTrace* known,
-                                          const trace::Sequence& sequence, const sim::LoopOutcome& outcome,
-                                          Progress& progress) const {
+                                          const trace::Sequence& sequence, const trace::Sequence& of_cells,
+                                          const sim::LoopOutcome& outcome, Progress& progress) const {
     const WorkloadItem& item = items_[i];
     const model::Tokenizer& tokenizer = *model_.prompt.tokenizer;
+    const trace::Model& cells_model = of_cells.model();
     const AnswerItem described{
         .item = item.id,
         .workload = item.kind,
@@ -461,8 +549,11 @@ class ContextRun {
         .answers = item.answers,
         .text = [&](const std::vector<std::int32_t>& ids) { return well_formed(tokenizer.decode(ids)); },
         .right = right_answer(item),
-        .lanes = std::uint64_t{model_.config.n_layers} * model_.config.n_kv_heads,
-        .token_bytes = sim::token_bytes(sequence)};
+        .lanes = std::uint64_t{cells_model.n_layers} * cells_model.n_kv_heads,
+        .token_bytes = sim::token_bytes(of_cells),
+        .full_token_bytes = sim::token_bytes(sequence),
+        .draft_documents = options_.draft_documents,
+        .drafter = drafter_ == nullptr ? "" : draft_prompt_->header().model.name};
     std::vector<std::vector<Value>> rows = row_maker(options_.scope)(described, request_, outcome);
     if (options_.losses) add_losses(i, known, sequence.cut(), outcome, rows, progress);
     return rows;
@@ -496,6 +587,9 @@ class ContextRun {
   }
 
   const Loaded& model_;
+  const Loaded* const drafter_;
+  std::optional<trace::MemoryTrace> draft_prompt_;  // the first item's, of the model that drafts
+  std::vector<std::int32_t> draft_ids_;             // its tokens
   const std::span<const WorkloadItem> items_;
   const EvaluationOptions& options_;
   sim::LoopRequest request_;
@@ -506,7 +600,7 @@ class ContextRun {
 
 std::uint64_t Evaluation::estimate_bytes(std::span<const WorkloadItem> items,
                                          const EvaluationOptions& options) const {
-  const ContextRun run(*loaded_, items, options);
+  const ContextRun run(*loaded_, drafter_.get(), items, options);
   if (!run.apart()) return run.bytes();
   std::uint64_t most = 0;
   for (const WorkloadItem& item : items) most = std::max(most, estimate_bytes({&item, 1}, options));
@@ -515,17 +609,17 @@ std::uint64_t Evaluation::estimate_bytes(std::span<const WorkloadItem> items,
 
 std::vector<std::vector<Value>> Evaluation::losses(const WorkloadItem& item, const EvaluationOptions& options,
                                                    Progress& progress) const {
-  return ContextRun(*loaded_, {&item, 1}, options).losses(progress);
+  return ContextRun(*loaded_, nullptr, {&item, 1}, options).losses(progress);
 }
 
 PromptSize Evaluation::prompt_size(const WorkloadItem& item, const EvaluationOptions& options) const {
-  return ContextRun(*loaded_, {&item, 1}, options).of_prompt([](const trace::Sequence& sequence) {
+  return ContextRun(*loaded_, nullptr, {&item, 1}, options).of_prompt([](const trace::Sequence& sequence) {
     return PromptSize{sequence.prompt_length(), sim::prompt_bytes(sequence)};
   });
 }
 
 std::vector<bool> Evaluation::room_for_all(const WorkloadItem& item, const EvaluationOptions& options) const {
-  return ContextRun(*loaded_, {&item, 1}, options).of_prompt([&](const trace::Sequence& sequence) {
+  return ContextRun(*loaded_, nullptr, {&item, 1}, options).of_prompt([&](const trace::Sequence& sequence) {
     std::vector<bool> out;
     for (const sim::Cell& cell : options.cells)
       out.push_back(sim::budget_tokens(cell.budget, sequence, cell.composition) >= sequence.prompt_length());
@@ -537,7 +631,7 @@ std::vector<std::vector<Value>> Evaluation::answer(std::span<const WorkloadItem>
                                                    const EvaluationOptions& options, Progress& progress) {
   check_schedules(options);
   check_losses(options);
-  ContextRun run(*loaded_, items, options);
+  ContextRun run(*loaded_, drafter_.get(), items, options);
   if (run.apart()) {
     std::vector<std::vector<Value>> rows;
     for (const WorkloadItem& item : items)
@@ -552,6 +646,7 @@ std::vector<std::vector<Value>> Evaluation::answer(std::span<const WorkloadItem>
         items.front().id, "Ask for fewer policies, budgets or tokens at once.");
   std::vector<std::vector<Value>> rows = run.rows(progress);
   loaded_->checkpoint.check_unchanged();
+  if (drafter_) drafter_->checkpoint.check_unchanged();
   return rows;
 }
 

@@ -43,8 +43,14 @@ struct EvaluationOptions {
   /// answers also have assembly_columns().
   std::vector<sim::Assembly> assemblies{};
   std::uint64_t max_new_tokens = 8;
-  std::uint64_t gamma = 4;    ///< as LoopRequest::gamma
-  double temperature = 0;     ///< as LoopRequest::temperature
+  std::uint64_t gamma = 4;  ///< as LoopRequest::gamma
+  double temperature = 0;   ///< as LoopRequest::temperature
+  /// The cache of the checkpoint that drafts, which helps the cells then (LoopRequest::helper); none: the
+  /// cells are its caches.
+  std::optional<sim::Cell> helper_cell{};
+  /// The checkpoint that drafts reads only so many documents of the prompt (retrieved_documents()); 0: all.
+  std::uint64_t draft_documents = 0;
+  double lead = 0;            ///< as LoopRequest::lead
   bool force_answer = true;   ///< teacher mode is fed the first expected answer where there is one
   std::string elem = "auto";  ///< of the cache, as capture takes it
   std::uint64_t prefill_chunk = 512;
@@ -93,8 +99,12 @@ class Evaluation {
   explicit Evaluation(const std::string& model_dir);
   ~Evaluation();
 
-  /// What the user should know of the checkpoint.
-  const std::vector<std::string>& notes() const;
+  /// Lets the checkpoint of another folder draft in draft mode. Throws Error(input), also where a token of
+  /// one is not that of the other.
+  void draft_with(const std::string& model_dir);
+
+  /// What the user should know of the checkpoints.
+  std::vector<std::string> notes() const;
 
   const model::Tokenizer& tokenizer() const;
 
@@ -127,7 +137,7 @@ class Evaluation {
   struct Loaded;
 
  private:
-  std::unique_ptr<const Loaded> loaded_;
+  std::unique_ptr<const Loaded> loaded_, drafter_;
   std::uint64_t most_bytes_ = 0;
 };
 

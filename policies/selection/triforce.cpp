@@ -142,8 +142,9 @@ PolicySpec spec() {
           "that `read` tokens are read at every step. With `rebuild` the chunks are chosen anew every so "
           "many generated tokens, by the query of the step, for which all keys of the prompt are read.",
       .departures =
-          {{"paper: a draft model's cache; what it drafts is verified by a model that reads everything",
-            "the model itself reads it"},
+          {{"paper: a draft's cache; what it drafts is verified by a model that reads everything",
+            "the model itself reads it; kvsim evaluate --mode draft verifies, with --draft and --draft-cache under "
+            "a smaller model's drafts"},
            {"authors' code: up to `gamma` drafted tokens are read beside the budget", "inside it"},
            {"authors' code: a query head per KV head",
             "the scores of the query heads that share a KV head are added"},

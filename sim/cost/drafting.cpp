@@ -14,7 +14,7 @@ Drafting fastest_drafting(const Model& model, const Machine& machine, const Serv
   Drafting best;
   double alone = 0;
   for (std::uint64_t gamma = 0; gamma <= most; ++gamma) {
-    Drafting each{.gamma = gamma, .tokens = tokens_of_round(acceptance, gamma)};
+    Drafting each{.gamma = gamma, .draft = draft, .tokens = tokens_of_round(acceptance, gamma)};
     each.verify = verification_time(model, machine, full, gamma + 1, held).seconds();
     each.per_token = (static_cast<double>(gamma) * draft + each.verify) / each.tokens;
     if (gamma == 0) alone = each.per_token;

@@ -15,6 +15,7 @@ double tokens_of_round(double acceptance, std::uint64_t gamma);
 
 struct Drafting {
   std::uint64_t gamma = 0;  ///< drafted tokens of the fastest round; 0: not drafting is
+  double draft = 0;         ///< s of a drafting step
   double verify = 0;        ///< s of the pass that verifies them, one token more
   double tokens = 1;        ///< that come of a round
   double per_token = 0;     ///< s
@@ -22,7 +23,8 @@ struct Drafting {
 };
 
 /// The fastest of 0 to `most` drafted tokens. `full`: how the model is served with the full cache, which
-/// holds the prompt and half of what is generated; `draft`: s of a drafting step.
+/// holds the prompt and half of what is generated; `draft`: s of a drafting step, of whatever model and
+/// cache.
 Drafting fastest_drafting(const Model& model, const Machine& machine, const Serving& full, double draft,
                           double acceptance, std::uint64_t most = 16);
 

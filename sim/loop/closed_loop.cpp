@@ -28,8 +28,9 @@ std::span<const std::int32_t> fed_at_first(const trace::Sequence& sequence,
 
 LoopRun::LoopRun(const trace::Sequence& sequence, std::span<const std::int32_t> tokens,
                  const model::ModelConfig& config, const model::Weights& weights, const LoopRequest& asked,
-                 Progress& progress)
-    : sequence_(sequence),
+                 Progress& progress, LoopRun* verifier)
+    : verifier_(verifier == nullptr ? this : verifier),
+      sequence_(sequence),
       tokens_(tokens),
       config_(config),
       asked_(asked),
@@ -53,7 +54,7 @@ LoopRun::LoopRun(const trace::Sequence& sequence, std::span<const std::int32_t> 
   }
 }
 
-std::vector<LoopOutcome> LoopRun::run() {
+void LoopRun::plan_cells() {
   choose_cells();
   plan_ = outline(sequence_, request_);
   AllocationPass allocation_pass(sequence_, request_, plan_);
@@ -62,8 +63,22 @@ std::vector<LoopOutcome> LoopRun::run() {
   allocation_pass.run(workers_, progress_);
   split_budgets(sequence_, request_, allocation_pass, plan_, length_);
   run_once(request_, prompt_, plan_);
+}
+
+std::vector<LoopOutcome> LoopRun::run() {
+  if (helper_ != nullptr) {
+    helper_->plan_cells();
+    if (const std::string& why = helper_->plan_.cells.front().skipped; !why.empty())
+      usage_error(why, "the draft's cache");
+  }
+  plan_cells();
   make_streams();
+  if (drafts_apart()) verifier_->read_prompt();
   begin_caches();
+  if (helper_ != nullptr) {
+    helper_->begin_caches();
+    helper_->end_prompt();
+  }
   if (std::any_of(streams_.begin(), streams_.end(), processes_prompt)) process_prompts();
   end_prompt();
   if (drafts()) {
@@ -129,7 +144,26 @@ std::vector<LoopOutcome> closed_loop(const trace::Sequence& sequence, std::span<
     for (const LoopMode mode : request.modes)
       if (most_answer_tokens(request, mode, turn) == 0)
         usage_error("must be at least 1", "--max-new-tokens", "An answer has at least one token.");
-  return LoopRun(sequence, tokens, config, weights, request, progress).run();
+  if (request.drafter && request.helper) bug("a closed loop with two models that draft");
+  if (!request.drafter && !request.helper)
+    return LoopRun(sequence, tokens, config, weights, request, progress).run();
+  const DraftModel& other = request.drafter ? *request.drafter : *request.helper;
+  if (!std::ranges::equal(fed_at_first(sequence, tokens), fed_at_first(*other.sequence, other.tokens)))
+    usage_error("what is fed after the cut is not what the draft's prompt ends with", "--cut", "Say prompt.");
+  const auto run_of_other = [&](const LoopRequest& asked, LoopRun& full) {
+    return LoopRun(*other.sequence, other.tokens, *other.config, *other.weights, asked, progress, &full);
+  };
+  LoopRequest rest = request;  // of the model that does not have the request's cells
+  rest.cells.clear();
+  if (request.drafter) {
+    LoopRun full(sequence, tokens, config, weights, rest, progress);
+    return run_of_other(request, full).run();
+  }
+  rest.cells.push_back(*request.helper_cell);
+  LoopRun full(sequence, tokens, config, weights, request, progress);
+  LoopRun helper = run_of_other(rest, full);
+  full.help_with(helper);
+  return full.run();
 }
 
 std::uint64_t estimate_loop_bytes(const trace::Sequence& sequence, const model::ModelConfig& config,

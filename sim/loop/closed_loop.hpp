@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,16 @@ struct AssembledPrefill {
   std::vector<ReferenceRun>* references = nullptr;
 };
 
+/// Another checkpoint of the same vocabulary, which drafts.
+struct DraftModel {
+  /// The prompt, as closed_loop() takes it, run by this model; or another that ends with the same tokens from
+  /// the first fed one on.
+  const trace::Sequence* sequence = nullptr;
+  std::span<const std::int32_t> tokens{};
+  const model::ModelConfig* config = nullptr;
+  const model::Weights* weights = nullptr;
+};
+
 struct LoopRequest {
   std::vector<Cell> cells;
   std::vector<LoopMode> modes{LoopMode::teacher, LoopMode::greedy};
@@ -89,8 +100,19 @@ struct LoopRequest {
   std::uint64_t max_new_tokens = 8;  ///< per turn
   std::uint64_t gamma = 4;           ///< tokens that are drafted for each verification
   double temperature = 0;            ///< of drafts and verification; 0: greedy
-  std::vector<std::int32_t> eos;     ///< an answer ends after one of these
-  Elem elem = Elem::f32;             ///< of the cache, as the prompt was run with
+  /// Draft mode: the cells are caches of this model; none: of the one that verifies. Logits of padding that
+  /// only one of both has are left out.
+  std::optional<DraftModel> drafter{};
+  /// Draft mode at a temperature: the drafter leads, by so much (led_by()); 0: what comes out is the full
+  /// cache's.
+  double lead = 0;
+  /// Draft mode: a model that drafts for the cells, one token at a time, through a cache of its own; what
+  /// they accept, and a token of theirs behind it, is what they draft for the full cache (Sun et al. 2024,
+  /// "TriForce", algorithm 1). Not together with `drafter`.
+  std::optional<DraftModel> helper{};
+  std::optional<Cell> helper_cell{};
+  std::vector<std::int32_t> eos;  ///< an answer ends after one of these
+  Elem elem = Elem::f32;          ///< of the cache, as the prompt was run with
   std::uint64_t seed = 0;
   unsigned threads = 0;    ///< 0: as many as the machine has. Never changes a result.
   bool decisions = false;  ///< record when each position is resident
@@ -100,7 +122,7 @@ struct LoopRequest {
 
   bool drafts() const { return modes.front() == LoopMode::draft; }
   /// Tokens behind the answer that drafts may reach.
-  std::uint64_t drafted_beyond() const { return drafts() ? gamma : 0; }
+  std::uint64_t drafted_beyond() const { return drafts() ? gamma + (helper_cell ? 1 : 0) : 0; }
 };
 
 /// What a token's queries read in all lanes together, where a selection chooses.
@@ -123,6 +145,8 @@ struct DraftedToken {
 struct DraftRound {
   /// Up to the first that was rejected or ended the answer.
   std::vector<DraftedToken> tested{};
+  /// What a helper has proposed to the cell; each is one pass of the cell over two tokens.
+  std::vector<DraftedToken> helped{};
   /// That follow from it: the accepted ones, and one of the full cache's unless the answer has ended. The
   /// last round may have more than the answer takes.
   std::uint64_t tokens = 0;

@@ -39,7 +39,7 @@ void LoopRun::keep_own(std::uint32_t layer, const StepTensors& tensors) {
     const std::size_t index = rows_[row].position - stream.first_own;
     own.keys.set(index, tensors.keys(row, 0, config_.n_kv_heads));
     own.values.set(index, tensors.values(row, 0, config_.n_kv_heads));
-    if ((stream.prefill == Prefill::chunked && in_prompt_) || stream.verifies())
+    if ((stream.prefill == Prefill::chunked && in_prompt_) || stream.verifies() || drafts_apart())
       own.queries.set(index, tensors.queries(row, 0, config_.n_heads));
   }
 }

@@ -6,7 +6,9 @@
 namespace kvsim::sim {
 
 void LoopRun::count_residents() {
-  for (const std::size_t stream : active_) {
+  for (std::size_t row = 0; row < active_.size(); ++row) {
+    const std::size_t stream = active_[row];
+    if (row + 1 < active_.size() && active_[row + 1] == stream) continue;  // its last row counts
     StreamOutcome& out = streams_[stream].out();
     if (out.resident.empty() && streams_[stream].is_reference)
       out.seen = static_cast<std::uint64_t>(lanes()) * (position_ + 1);
@@ -126,14 +128,18 @@ std::vector<LoopOutcome> LoopRun::outcomes() {
     outcomes_[turn].fed = turn == 0 ? tokens_.size() - first_fed_ : asked_.turns[turn].question.size();
   }
   // References of streams that process the prompt themselves come after the others, mode by mode.
-  for (const bool own : {false, true})
-    for (Stream& stream : streams_)
-      for (std::size_t i = 0; processes_prompt(stream) == own && i < stream.script.size(); ++i) {
-        LoopOutcome& outcome = outcomes_[stream.script[i].turn];
-        std::vector<StreamOutcome>& to =
-            stream.is_reference ? outcome.references : outcome.cells[cell_of_request_[stream.cell]].modes;
-        to.push_back(std::move(stream.turns[i]));
-      }
+  const auto take = [&](std::deque<Stream>& streams) {
+    for (const bool own : {false, true})
+      for (Stream& stream : streams)
+        for (std::size_t i = 0; processes_prompt(stream) == own && i < stream.script.size(); ++i) {
+          LoopOutcome& outcome = outcomes_[stream.script[i].turn];
+          std::vector<StreamOutcome>& to =
+              stream.is_reference ? outcome.references : outcome.cells[cell_of_request_[stream.cell]].modes;
+          to.push_back(std::move(stream.turns[i]));
+        }
+  };
+  take(streams_);
+  if (drafts_apart()) take(verifier_->streams_);
   for (std::size_t cell = 0; cell < request_.cells.size(); ++cell)
     if (const std::size_t same = plan_.cells[cell].same_as; same != Plan::kNone)
       for (LoopOutcome& outcome : outcomes_) {

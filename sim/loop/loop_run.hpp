@@ -31,8 +31,10 @@ class LoopRun {
  public:
   LoopRun(const trace::Sequence& sequence, std::span<const std::int32_t> tokens,
           const model::ModelConfig& config, const model::Weights& weights, const LoopRequest& asked,
-          Progress& progress);
+          Progress& progress, LoopRun* verifier = nullptr);
   std::vector<LoopOutcome> run();
+  /// Another model's one cell drafts for each of these, which draft for the full cache.
+  void help_with(LoopRun& helper) { helper_ = &helper; }
 
  private:
   struct Layer {
@@ -60,6 +62,8 @@ class LoopRun {
   double lanes() const { return static_cast<double>(config_.n_layers) * config_.n_kv_heads; }
 
   // Before the answers: cells, streams, caches.
+  /// Cells, and what each lane may hold.
+  void plan_cells();
   void choose_cells();
 
   Prefill prefill_of(std::size_t cell) const { return loop_plan_.cells[cell_of_request_[cell]].prefill; }
@@ -67,6 +71,9 @@ class LoopRun {
   void make_streams();
   /// The reference of a script, and its cells.
   void add_streams(LoopMode mode, const Script& script, Prefill prefill);
+  /// Of a reference `reference` is its own number. Returns the stream's.
+  std::size_t add_stream(LoopMode mode, const Script& script, Prefill prefill, bool is_reference,
+                         std::size_t cell, std::size_t reference);
   /// The rows of the prompt as it is read whole.
   void take_exact(std::uint32_t layer, OwnRows& own) const;
   /// The first of the streams that process the prompt as this one, the latest, does.
@@ -79,6 +86,8 @@ class LoopRun {
       if (!s.is_reference && std::find(cells.begin(), cells.end(), s.cell) != cells.end()) visit(stream);
     }
   }
+  /// Keys and values of the prompt in every layer.
+  void read_prompt();
   /// A cache of a stream begins, as the prompt leaves it.
   void start_cache(std::size_t layer, ReplayUnit& unit, std::size_t stream);
   /// Every layer's policies observe the prompt, and every stream's caches begin, but for those that take the
@@ -106,18 +115,32 @@ class LoopRun {
   // Drafts (loop_drafts.cpp).
   /// What a cell has drafted since the latest verification.
   struct Draft {
-    std::size_t target = 0, stream = 0;  ///< the full cache's stream and the cell's
+    std::size_t target = 0, stream = 0;  ///< the verifier's stream and the cell's
     std::vector<std::int32_t> tokens{};
-    std::vector<std::vector<float>> logits{};  ///< that the tokens were drawn from
+    std::vector<std::vector<float>> logits{};  ///< that the tokens were drawn from, of the verifier's ids
     std::uint64_t draws = 0;
+    std::size_t processed = 0;  ///< tokens of the text, and of what is drafted, whose rows its cache takes
+    bool bonus = false;  ///< the helper's latest token was accepted: the next is drawn without its help
   };
   bool drafts() const { return asked_.drafts(); }
+  /// Whether the full caches that verify are another model's.
+  bool drafts_apart() const { return verifier_ != this; }
+  Stream& target_of(const Draft& draft) const { return verifier_->streams_[draft.target]; }
   /// The next of a draft's random numbers.
   double draw(Draft& draft) const;
-  /// The caches of cells that draft hold what has been verified, with the full cache's rows, and nothing of
-  /// what was drafted.
+  /// The caches of cells that draft hold what has been verified, and nothing of what was drafted: in rows of
+  /// the full cache of the same model, else in their own of what they have processed.
   void return_to_verified();
   void draft();
+  /// The caches process what is new to them, and what was drafted behind it. Returns the logits behind the
+  /// last token of each, by the verifier's ids.
+  std::vector<std::vector<float>> feed(std::span<Draft* const> drafting);
+  /// Of the drafts among these that the helper proposes a token for; none without one.
+  std::vector<std::vector<float>> logits_of_helper(std::span<Draft* const> drafting);
+  std::int32_t chosen(Draft& draft, std::span<const float> logits) const;
+  double soft_overlap(std::span<const float> p, std::span<const float> q) const;
+  /// The helper's token, if the cell accepts it, or another.
+  void take_helped(Draft& draft, std::span<const float> helped, std::span<const float> own);
   /// The full caches are fed what they have not been fed of the text, and what was drafted behind it. Returns
   /// whether an answer goes on.
   bool verify();
@@ -229,6 +252,8 @@ class LoopRun {
   static constexpr std::size_t kBlock = 32;
   static constexpr std::size_t kInactive = ~std::size_t{0};
 
+  LoopRun* const verifier_;    // whose full caches verify drafts: itself, or another model's
+  LoopRun* helper_ = nullptr;  // whose one cell drafts for the cells
   const trace::Sequence& sequence_;
   const std::span<const std::int32_t> tokens_;
   const model::ModelConfig& config_;

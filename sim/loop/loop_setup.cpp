@@ -33,7 +33,8 @@ void LoopRun::make_streams() {
   }
   if (!own) dense = true;  // there is a reference even if no cell can run
   for (const LoopMode mode : asked_.modes)
-    for (const Script& script : scripts_of(asked_, mode, fed_at_first(sequence_, tokens_))) {
+    for (const Script& script :
+         scripts_of(asked_, mode, fed_at_first(verifier_->sequence_, verifier_->tokens_))) {
       if (dense) add_streams(mode, script, Prefill::dense);
       if (own) add_streams(mode, script, Prefill::stream);
     }
@@ -41,51 +42,57 @@ void LoopRun::make_streams() {
 }
 
 void LoopRun::add_streams(LoopMode mode, const Script& script, Prefill prefill) {
-  std::size_t reference = streams_.size();
-  const auto add = [&](bool is_reference, std::size_t cell, Prefill of_cell) {
-    Stream& stream = streams_.emplace_back();
-    stream.mode = mode;
-    stream.prefill = of_cell;
-    stream.is_reference = is_reference;
-    stream.cell = cell;
-    stream.reference = reference;
-    stream.leader = leader_of(stream);
-    stream.script = script;
-    stream.text = script.front().fed;
-    stream.turns.resize(script.size());
-    const bool reads_exact = is_reference && asked_.assembled;
-    if (is_reference && kept_references() != nullptr && !kept_references()->empty()) {
-      const auto number = static_cast<std::size_t>(
-          std::ranges::count_if(streams_, [](const Stream& other) { return other.is_reference; }) - 1);
-      ReferenceRun& known = (*kept_references())[number];
-      stream.done = true;
-      stream.text = known.text;
-      stream.turns = known.turns;
-      stream.predicted = std::move(known.predicted);
-      return;
-    }
-    stream.first_own = of_cell == Prefill::dense && !reads_exact ? first_fed_ : 0;
-    const std::size_t rows = length_ - stream.first_own;
-    for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
-      OwnRows& own = stream.own.emplace_back();
-      own.keys = TokenRows(config_.n_kv_heads, rows, config_.head_dim);
-      own.values = TokenRows(config_.n_kv_heads, rows, config_.value_dim());
-      if (of_cell == Prefill::chunked) own.queries = TokenRows(config_.n_heads, prompt_, config_.head_dim);
-      if (stream.verifies()) own.queries = TokenRows(config_.n_heads, rows, config_.head_dim);
-      if (reads_exact) take_exact(layer, own);
-    }
-  };
-  if (!drafts()) add(true, 0, prefill);
+  std::size_t reference = 0;
+  if (!drafts()) reference = add_stream(mode, script, prefill, true, 0, streams_.size());
   for (std::size_t cell = 0; cell < request_.cells.size(); ++cell)
     if (plan_.cells[cell].skipped.empty() && plan_.cells[cell].same_as == Plan::kNone &&
         (prefill == Prefill::dense) == (prefill_of(cell) == Prefill::dense)) {
       if (drafts()) {  // what was verified, and so the full cache, differs from cell to cell
-        reference = streams_.size();
-        drafts_.push_back({reference, reference + 1});
-        add(true, 0, prefill);
+        reference = verifier_->add_stream(mode, script, prefill, true, 0, verifier_->streams_.size());
+        drafts_.push_back({reference, streams_.size()});
+        if (helper_ != nullptr)
+          helper_->drafts_.push_back(
+              {reference, helper_->add_stream(mode, script, prefill, false, 0, reference)});
       }
-      add(false, cell, prefill_of(cell));
+      add_stream(mode, script, prefill_of(cell), false, cell, reference);
     }
+}
+
+std::size_t LoopRun::add_stream(LoopMode mode, const Script& script, Prefill prefill, bool is_reference,
+                                std::size_t cell, std::size_t reference) {
+  const std::size_t added = streams_.size();
+  Stream& stream = streams_.emplace_back();
+  stream.mode = mode;
+  stream.prefill = prefill;
+  stream.is_reference = is_reference;
+  stream.cell = cell;
+  stream.reference = reference;
+  stream.leader = leader_of(stream);
+  stream.script = script;
+  stream.text = script.front().fed;
+  stream.turns.resize(script.size());
+  const bool reads_exact = is_reference && asked_.assembled;
+  if (is_reference && kept_references() != nullptr && !kept_references()->empty()) {
+    const auto number = static_cast<std::size_t>(
+        std::ranges::count_if(streams_, [](const Stream& other) { return other.is_reference; }) - 1);
+    ReferenceRun& known = (*kept_references())[number];
+    stream.done = true;
+    stream.text = known.text;
+    stream.turns = known.turns;
+    stream.predicted = std::move(known.predicted);
+    return added;
+  }
+  stream.first_own = prefill == Prefill::dense && !reads_exact ? first_fed_ : 0;
+  const std::size_t rows = length_ - stream.first_own;
+  for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
+    OwnRows& own = stream.own.emplace_back();
+    own.keys = TokenRows(config_.n_kv_heads, rows, config_.head_dim);
+    own.values = TokenRows(config_.n_kv_heads, rows, config_.value_dim());
+    if (prefill == Prefill::chunked) own.queries = TokenRows(config_.n_heads, prompt_, config_.head_dim);
+    if (stream.verifies() || drafts_apart()) own.queries = TokenRows(config_.n_heads, rows, config_.head_dim);
+    if (reads_exact) take_exact(layer, own);
+  }
+  return added;
 }
 
 void LoopRun::take_exact(std::uint32_t layer, OwnRows& own) const {
@@ -117,12 +124,18 @@ void LoopRun::start_cache(std::size_t number, ReplayUnit& unit, std::size_t stre
   layers_[number].selected->begin(unit, unit.caches().back(), cell);
 }
 
-void LoopRun::begin_caches() {
+void LoopRun::read_prompt() {
   layers_.resize(config_.n_layers);
+  workers_.run(config_.n_layers, [&](std::size_t layer) {
+    layers_[layer].tensors = std::make_unique<GroupTensors>(
+        sequence_, LaneGroup{static_cast<std::uint32_t>(layer), 0, config_.n_kv_heads}, plan_.needs);
+  });
+}
+
+void LoopRun::begin_caches() {
+  read_prompt();
   workers_.run(config_.n_layers, [&](std::size_t index) {
     Layer& layer = layers_[index];
-    layer.tensors = std::make_unique<GroupTensors>(
-        sequence_, LaneGroup{static_cast<std::uint32_t>(index), 0, config_.n_kv_heads}, plan_.needs);
     for (const EvictionGroup& eviction_group : plan_.eviction_groups) {
       if (prefill_of(eviction_group.cells.front()) == Prefill::chunked) continue;
       for (ReplayUnit& unit :

@@ -40,15 +40,37 @@ std::int32_t drawn(std::span<const double> weights, double u) {
   return static_cast<std::int32_t>(last);
 }
 
-Verdict verify_drafted(std::span<const std::int32_t> tokens, std::span<const std::vector<double>> p,
-                       std::span<const std::vector<double>> q, const std::function<double()>& draw) {
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const auto x = static_cast<std::size_t>(tokens[i]);
-    if (draw() * q[i][x] < p[i][x]) continue;
-    std::vector<double> rest(p[i].size());
-    std::ranges::transform(p[i], q[i], rest.begin(), [](double a, double b) { return std::max(a - b, 0.0); });
-    return {i, drawn(rest, draw())};
+std::optional<std::int32_t> in_place_of(std::int32_t token, std::span<const double> p,
+                                        std::span<const double> q, const std::function<double()>& draw,
+                                        std::span<const double> r) {
+  if (r.empty()) r = p;
+  const auto x = static_cast<std::size_t>(token);
+  if (draw() * q[x] < r[x]) return {};
+  std::vector<double> rest(p.size());
+  for (std::size_t i = 0; i < p.size(); ++i) rest[i] = std::max(p[i] - std::min(q[i], r[i]), 0.0);
+  return drawn(rest, draw());
+}
+
+std::vector<double> led_by(std::span<const double> q, std::span<const float> logits, double temperature,
+                           double eta) {
+  std::vector<double> out = probabilities(logits, temperature);
+  const double least = 0.1 * *std::ranges::max_element(q);
+  double sum = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (q[i] >= least) out[i] *= std::exp(eta * (q[i] - out[i]));
+    sum += out[i];
   }
+  for (double& p : out) p /= sum;
+  return out;
+}
+
+Verdict verify_drafted(std::span<const std::int32_t> tokens, std::span<const std::vector<double>> p,
+                       std::span<const std::vector<double>> q, const std::function<double()>& draw,
+                       std::span<const std::vector<double>> r) {
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (const auto other =
+            in_place_of(tokens[i], p[i], q[i], draw, r.empty() ? std::span<const double>{} : r[i]))
+      return {i, *other};
   return {tokens.size(), drawn(p[tokens.size()], draw())};
 }
 

@@ -795,6 +795,48 @@ class Refusals(CostTest):
         self.assertIn("speed-up", self.ok(*ask, "--acceptance", 0.81))
         self.assertIn("--acceptance", self.fails(2, *ask, "--acceptance", 1.5))
 
+    def test_the_first_token_where_a_small_models_cache_is_mapped(self):
+        ask = ["cost", "estimate", "--model", "qwen3-8b", "--machine", "a100-80-sxm", "--prompt-tokens", "2K", "--quiet"]
+        (row,) = csv.DictReader(io.StringIO(self.ok(*ask, "--predicted-by", "qwen3-0.6b", "--format", "csv")))
+        # Parameters of the layers' matrices: 36 of 4,096 and 28 of 1,024. 8 KV heads of 128 in both.
+        large = 36 * (4096 * 128 * (32 + 2 * 8) + 32 * 128 * 4096 + 3 * 4096 * 12288)
+        small = 28 * (1024 * 128 * (16 + 2 * 8) + 16 * 128 * 1024 + 3 * 1024 * 3072)
+        tokens, full, predicted = 2048, float(row["full_flops"]), float(row["predicted_flops"])
+        heads = 151936 * 4096 * 2
+        causal = 2 * 2 * 128 * tokens * (tokens + 1) / 2
+        self.assertAlmostEqual(full / (2 * large * tokens + 36 * 32 * causal + heads), 1, places=2)
+        maps = 36 * 2 * 2 * (8 * 128) ** 2 * (tokens - 1)
+        self.assertAlmostEqual(predicted / (2 * small * (tokens - 1) + 28 * 16 * causal + maps + 2 * large + heads), 1, places=2)
+        self.assertLess(float(row["predicted_ttft_seconds"]), float(row["ttft_seconds"]) / 5)
+        self.assertGreater(float(row["predicted_maps_seconds"]), 0)
+        self.assertIn("times fewer FLOPs", self.ok(*ask, "--predicted-by", "qwen3-0.6b"))
+        self.assertIn("without keys and values", self.fails(2, *ask, "--predicted-by", "deepseek-v3"))
+
+    def test_another_model_drafts(self):
+        ask = ["cost", "estimate", "--machine", "a100-80-sxm", "--policy", "full", "--policy", "streaming_llm", "--budget", 512,
+               "--prompt-tokens", "8K", "--quiet", "--format", "csv"]
+
+        def rows(*more):
+            return list(csv.DictReader(io.StringIO(self.ok(*ask, *more))))
+        small, large = rows("--model", "qwen3-0.6b"), rows("--model", "qwen3-8b")
+        drafted = rows("--model", "qwen3-8b", "--draft", "qwen3-0.6b", "--acceptance", 0.8)
+        for mine, its, row in zip(small, large, drafted, strict=True):
+            self.assertEqual((row["drafter"], row["draft_seconds"], row["draft_prefill_seconds"]),
+                             (mine["model"], mine["tpot_seconds"], mine["ttft_seconds"]))
+            for key in "tpot_seconds", "ttft_seconds", "end_bytes":
+                self.assertEqual(row[key], its[key])
+            gamma = int(row["gamma"])
+            self.assertAlmostEqual(float(row["drafted_tpot_seconds"]) * float(row["tokens_per_round"]),
+                                   gamma * float(mine["tpot_seconds"]) + float(row["verify_seconds"]))
+            self.assertGreater(float(row["draft_speedup"]), 1.5)
+        full = drafted[0]  # what a runtime reserves counts once
+        self.assertEqual(int(full["drafted_bytes"]), int(large[0]["end_bytes"]) + int(small[0]["end_bytes"]) - int(large[0]["reserved_bytes"]))
+        # A model that drafts for itself with the same cache: what the cache does alone.
+        same = rows("--model", "qwen3-8b", "--draft", "qwen3-8b", "--acceptance", 0.8)
+        self.assertEqual([row["drafted_tpot_seconds"] for row in same],
+                         [row["drafted_tpot_seconds"] for row in rows("--model", "qwen3-8b", "--acceptance", 0.8)])
+        self.assertIn("--acceptance", self.fails(2, *ask, "--model", "qwen3-8b", "--draft", "qwen3-0.6b"))
+
 
 if __name__ == "__main__":
     kvsim_command.main()

@@ -4,10 +4,11 @@ import csv
 import io
 import json
 import re
+import shutil
 
 import h5py
 import kvsim_command
-from kvsim_command import SOURCE, CommandTest, columns_of
+from kvsim_command import SOURCE, CommandTest, columns_of, keep_first_layers
 
 MODEL = SOURCE / "traces" / "sample" / "model"
 PROMPT = SOURCE / "traces" / "sample" / "prompts" / "needle-0500-one.txt"
@@ -351,6 +352,84 @@ class Evaluate(CommandTest):
         self.assertEqual(sampled, self.rows(*ask, "--mode", "draft", "--temperature", 1, "--threads", 1))
         text = self.ok(*self.evaluate("--workload", "keys.jsonl", *ask, "--mode", "draft"))
         self.assertRegex(text, r"(?m)^full +5 ")
+
+    def first_layers(self, n):
+        """The sample model's first layers, as a checkpoint."""
+        name = f"first-{n}-layers"
+        shutil.copytree(MODEL, self.folder / name)
+        keep_first_layers(self.folder / name, n)
+        return name
+
+    def test_another_checkpoint_drafts(self):
+        ask = ["--policy", "full", "--policy", "streaming_llm", "--policy", "full+scalar(bits=4)", "--budget", "25%", "--max-new-tokens", 16,
+               "--mode", "draft", "--gamma", 3]
+        alone = self.rows(*ask)
+        same = self.rows(*ask, "--draft", MODEL)
+        first = self.first_layers(3)
+        other = self.rows(*ask, "--draft", first)
+        for mine, its, fewer in zip(alone, same, other, strict=True):
+            self.assertEqual((mine["drafter"], its["drafter"], fewer["drafter"]), ("", "model", "first-3-layers"))
+            self.assertEqual({row["generated"] for row in (mine, its, fewer)}, {mine["generated"]})
+            if its["rounds"] == mine["rounds"]:
+                self.assertEqual(its["full_bytes"], mine["full_bytes"])
+            if mine["params"] == "full":
+                self.assertEqual((its["accepted"], its["accepted_by_place"], its["overlap"]), ("3", "1 1 1", "1"))
+                self.assertEqual(its["draft_share"], "1")
+                self.assertAlmostEqual(float(fewer["draft_share"]), 0.75)  # of the layers
+                self.assertLess(float(fewer["overlap"]), 0.9)
+        sampled = self.rows(*ask, "--draft", first, "--temperature", 1)
+        self.assertEqual(sampled, self.rows(*ask, "--draft", first, "--temperature", 1, "--threads", 1))
+        self.assertIn("Add --mode draft", self.fails(2, *self.evaluate("--workload", "keys.jsonl", "--policy", "full", "--draft", MODEL)))
+
+        shutil.copytree(MODEL, self.folder / "other-words")
+        tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
+        tokenizer["model"]["vocab"]["\u0120\u0120g"] = tokenizer["model"]["vocab"].pop("\u0120g")
+        tokenizer["model"]["merges"] = []
+        (self.folder / "other-words" / "tokenizer.json").write_text(json.dumps(tokenizer))
+        refused = self.fails(3, *self.evaluate("--workload", "keys.jsonl", *ask, "--draft", "other-words"))
+        self.assertIn("its token 300 is \"  g\", that of", refused)
+        self.assertIn("same vocabulary", refused)
+
+    def test_a_small_checkpoint_drafts_for_a_cache_that_drafts(self):
+        small = self.first_layers(2)
+        ask = ["--policy", "full", "--policy", "full+triforce(read=64)", "--budget", "100%", "--max-new-tokens", 16, "--mode", "draft", "--gamma", 6]
+        alone = self.rows(*ask)
+        for temperature in 0, 0.6:
+            rows = self.rows(*ask, "--draft", small, "--draft-cache", "streaming_llm(sinks=4)@64", "--temperature", temperature)
+            for mine, row in zip(alone, rows, strict=True):
+                self.assertEqual((row["drafter"], row["helped"]), ("first-2-layers", "streaming_llm(sinks=4,window=0,decode=true)+uniform() at 64"))
+                self.assertLess(float(row["helper_accepted_share"]), 1)
+                # A pass yields one token or two, until there are six.
+                self.assertTrue(3 <= float(row["draft_passes"]) <= 6, row["draft_passes"])
+                self.assertEqual((mine["helped"], mine["draft_passes"], mine["helper_overlap"]), ("", "6", ""))
+                if temperature == 0:
+                    self.assertEqual(row["generated"], mine["generated"])
+                if row["policy"] == "full" and row["params"] == "full":
+                    self.assertEqual(row["overlap"], "1")
+        draft = self.evaluate("--workload", "keys.jsonl", "--policy", "full", "--mode", "draft")
+        self.assertIn("Add --draft DIR", self.fails(2, *draft, "--draft-cache", "streaming_llm@64"))
+        self.assertIn("streaming_llm(sinks=16)@256", self.fails(2, *draft, "--draft", small, "--draft-cache", "streaming_llm"))
+        self.assertIn("one cache", self.fails(2, *draft, "--draft", small, "--draft-cache", "streaming_llm@64,32"))
+
+    def test_a_draft_reads_retrieved_documents(self):
+        self.ok("workload", "documents", "--context", 300, "--count", 3, "--tokenizer", MODEL, "-o", "retrieved.jsonl")
+        ask = ["--policy", "full", "--max-new-tokens", 12, "--mode", "draft", "--gamma", 3]
+        alone = self.rows(*ask, workload="retrieved.jsonl")
+        rows = self.rows(*ask, "--draft", MODEL, "--draft-documents", 1, workload="retrieved.jsonl")
+        for mine, row in zip(alone, rows, strict=True):
+            self.assertEqual((row["generated"], row["draft_documents"], row["lead"]), (mine["generated"], "1", "0"))
+            self.assertLess(float(row["draft_share"]), 0.8)
+        whole = self.rows(*ask, "--draft", MODEL, "--draft-documents", 99, workload="retrieved.jsonl")
+        self.assertEqual([row["accepted"] for row in whole], ["3"] * len(whole))
+        sampled = [*ask, "--draft", MODEL, "--draft-documents", 1, "--temperature", 1]
+        led = {eta: self.rows(*sampled, "--lead", eta, workload="retrieved.jsonl") for eta in (0, 10)}
+        self.assertEqual(led[0], self.rows(*sampled, workload="retrieved.jsonl"))
+        self.assertNotEqual([row["overlap"] for row in led[0]], [row["overlap"] for row in led[10]])
+        self.assertEqual({row["lead"] for row in led[10]}, {"10"})
+        draft = self.evaluate("--workload", "retrieved.jsonl", *ask)
+        self.assertIn("Add --temperature 1", self.fails(2, *draft, "--lead", 10))
+        self.assertIn("Add --draft DIR", self.fails(2, *draft, "--draft-documents", 1))
+        self.assertIn("no documents", self.fails(2, *self.evaluate("--workload", "keys.jsonl", *ask, "--draft", MODEL, "--draft-documents", 1)))
 
     def test_prompts_are_put_together_of_documents(self):
         self.ok("workload", "documents", "--context", 300, "--count", 3, "--tokenizer", MODEL, "-o", "documents.jsonl")

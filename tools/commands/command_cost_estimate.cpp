@@ -92,7 +92,7 @@ struct CostEstimateOptions : CostOptions {
   std::string trace, sequence, cut = "prompt", plot;
   std::vector<std::string> sweep;
   std::optional<double> acceptance, computed;
-  std::string documents = "host";
+  std::string documents = "host", draft, predicted_by;
 };
 
 /// Values of an axis that --sweep gives; none if it does not.
@@ -168,6 +168,8 @@ void run_traced(const CostEstimateOptions& options) {
     usage_error("is what the replay counts", "--hit-rate", "Ask without --trace.");
   if (options.acceptance)
     usage_error("prices drafts by the policies' rules", "--acceptance", "Ask without --trace.");
+  if (!options.predicted_by.empty())
+    usage_error("prices a prompt by its length", "--predicted-by", "Ask without --trace.");
   if (options.computed) usage_error("prices a prompt by its length", "--computed", "Ask without --trace.");
   if (options.sequence == "all") usage_error("one sequence is priced at a time", "--sequence all");
   const ChosenSequence chosen =
@@ -201,6 +203,14 @@ void run_ruled(const CostEstimateOptions& options) {
   study.prompts = numbers(options, "prompt-tokens", options.prompt_tokens, required_tokens);
   study.generates = numbers(options, "generate", options.generate, parse_tokens);
   study.acceptance = options.acceptance;
+  const auto other = [&](const std::string& name, std::optional<analysis::OtherModel>& to) {
+    if (name.empty()) return;
+    cost::Model model = cost::find_model(name);
+    const cost::Serving serving = parse_serving(options.serving, model);
+    to = {std::move(model), serving};
+  };
+  other(options.draft, study.drafter);
+  other(options.predicted_by, study.predictor);
   study.computed = options.computed;
   if (options.documents == "host") study.documents = cost::Tier::host;
   if (options.documents == "ssd") study.documents = cost::Tier::ssd;
@@ -236,6 +246,11 @@ void add_question_options(Command command, CostEstimateOptions& options) {
       "Let each policy draft for the full cache, which accepts this share of the tokens (overlap\n"
       "of kvsim evaluate --mode draft): the best number to draft, and the speed-up",
       between(0.0, 1.0));
+  command
+      .add_option("--draft", options.draft, "MODEL",
+                  "Another model drafts, through a cache of each policy; it is named as --model is, and\n"
+                  "served as that is (default: the policy's cache of --model drafts)")
+      .needs("--acceptance");
   command.add_option("--computed", options.computed, "SHARE",
                      "The prompt is put together of documents whose caches are there: this share of it is\n"
                      "computed (computed of kvsim evaluate --prefill), the rest is loaded",
@@ -244,6 +259,10 @@ void add_question_options(Command command, CostEstimateOptions& options) {
       .add_option("--documents", options.documents, "host|ssd|device",
                   "Where their caches lie (default: host)", one_of({"host", "ssd", "device"}))
       .needs("--computed");
+  command.add_option(
+      "--predicted-by", options.predicted_by, "MODEL",
+      "KV Prediction: this small model reads the prompt, and linear maps make the model's cache\n"
+      "of its; FLOPs and time to the first token");
   command.add_option("--plot", options.plot, "DIR|FILE",
                      "Draw the figures that the rows allow into this folder, or the first of them as a\n"
                      ".svg, .png or .pdf (kvsim plot draws any of them from csv)");

@@ -35,7 +35,7 @@ struct EvaluateOptions : OutputOptions {
   std::string model, workload, fields, item, prompt, answer, trace, sequence, cut = "prompt", mode = "both",
                                                                               force = "answer";
   std::string turns = "requests", positions = "text", prefill = "dense", profile;
-  std::string per = "answer", decisions;
+  std::string per = "answer", decisions, draft, draft_cache;
   std::vector<std::string> policies, budgets;
   analysis::EvaluationOptions evaluation;
   double least_full = analysis::kLeastFull;
@@ -207,7 +207,12 @@ void check_seams(const EvaluateOptions& options, const analysis::EvaluationOptio
 /// Cells that draft have rows of their own, and no answers to be judged: those are the full cache's.
 void choose_drafts(const EvaluateOptions& options, analysis::EvaluationOptions& evaluation) {
   if (options.mode != "draft") {
-    if (options.gamma) usage_error("drafts tokens", "--gamma", "Add --mode draft.");
+    for (const auto& [given, name] :
+         {std::pair{options.gamma.has_value(), "--gamma"}, std::pair{!options.draft.empty(), "--draft"},
+          std::pair{!options.draft_cache.empty(), "--draft-cache"},
+          std::pair{evaluation.draft_documents > 0, "--draft-documents"},
+          std::pair{evaluation.lead > 0, "--lead"}})
+      if (given) usage_error("drafts tokens", name, "Add --mode draft.");
     if (options.temperature)
       usage_error("is of drafts that are sampled", "--temperature", "Add --mode draft.");
     return;
@@ -225,6 +230,31 @@ void choose_drafts(const EvaluateOptions& options, analysis::EvaluationOptions& 
     if (given) usage_error("means nothing to drafts", name, "Leave it out.");
   evaluation.gamma = options.gamma.value_or(evaluation.gamma);
   evaluation.temperature = options.temperature.value_or(0);
+}
+
+/// What a draft reads, and how it leads.
+void check_rapid(const EvaluateOptions& options, const analysis::EvaluationOptions& evaluation) {
+  if (options.draft.empty() && evaluation.draft_documents > 0)
+    usage_error("is of the model that drafts", "--draft-documents",
+                "Add --draft DIR, which may be the same.");
+  if (evaluation.lead > 0 && evaluation.temperature == 0)
+    usage_error("is a rule of tokens that are drawn", "--lead", "Add --temperature 1.");
+}
+
+/// The draft's own cache, of SPEC@BUDGET: it helps the policies' caches then.
+void choose_helper(const EvaluateOptions& options, analysis::EvaluationOptions& evaluation) {
+  if (options.draft_cache.empty()) return;
+  const char* const where = "--draft-cache";
+  if (options.draft.empty()) usage_error("is of the model that drafts", where, "Add --draft DIR.");
+  const std::size_t at = options.draft_cache.rfind('@');
+  if (at == std::string::npos)
+    usage_error("does not say how much it may hold", where, "Say streaming_llm(sinks=16)@256, for example.");
+  const std::vector<analysis::AskedPolicy> policies =
+      analysis::asked_policies({options.draft_cache.substr(0, at)}, front_end().policies(), note);
+  const std::vector<sim::Cell> cells = analysis::cells_of(
+      policies, analysis::asked_budgets({options.draft_cache.substr(at + 1)}, policies, note));
+  if (cells.size() != 1) usage_error("is one cache", where, "Name one policy and one budget.");
+  evaluation.helper_cell = cells.front();
 }
 
 /// What is about to run, and what it takes.
@@ -258,6 +288,8 @@ void run_evaluate(EvaluateOptions& options) {
   choose_prefill(options.prefill, evaluation);
   check_seams(options, evaluation);
   choose_drafts(options, evaluation);
+  choose_helper(options, evaluation);
+  check_rapid(options, evaluation);
   if (!options.profile.empty())
     evaluation.profile_dense = chosen(options.profile, "--profile", {"dense"}) == 0;
   const std::vector<analysis::AskedPolicy> policies =
@@ -276,6 +308,7 @@ void run_evaluate(EvaluateOptions& options) {
   options.model = checkpoint_at(options.model);
   check_prompts(options);
   analysis::Evaluation model(options.model);
+  if (!options.draft.empty()) model.draft_with(options.draft = checkpoint_at(options.draft));
   std::vector<capture::WorkloadItem> items = items_of(options, model);
   prepare_texts(items, options, model);
   evaluation.max_new_tokens =
@@ -294,6 +327,7 @@ void run_evaluate(EvaluateOptions& options) {
                        {"force", options.force},
                        {"max_new_tokens", evaluation.max_new_tokens},
                        {"seed", evaluation.seed}};
+  if (!options.draft.empty()) document.settings.emplace_back("draft", options.draft);
   {
     Progress progress;
     const std::shared_ptr<void> shown = front_end().follow(progress, "evaluate", options.quiet);
@@ -382,6 +416,19 @@ void add_evaluate_command(Command app) {
   command.add_option("--mode", options->mode, "both|teacher|greedy|draft",
                      "teacher (all caches are fed the same tokens), greedy (each generates its own), both,\n"
                      "or draft (each drafts tokens, which the full cache verifies)");
+  command.add_option("--draft", options->draft, "DIR",
+                     "Another checkpoint of the same vocabulary, which drafts through the policies' caches\n"
+                     "(default: the model itself)");
+  command.add_option(
+      "--draft-cache", options->draft_cache, "SPEC@BUDGET",
+      "TriForce: DIR drafts through this cache, token by token, for the policies' caches of the\n"
+      "model, which draft for the full one: streaming_llm(sinks=16)@256");
+  command.add_option("--draft-documents", evaluation.draft_documents, "N",
+                     "RAPID: DIR reads only N of the prompt's documents, those that share most with the\n"
+                     "question (BM25)");
+  command.add_option("--lead", evaluation.lead, "ETA",
+                     "RAPID: the draft leads by ETA, so that the text is no longer the full cache's",
+                     between(0.0, 1000.0));
   command.add_option("--gamma", options->gamma, "N", "Tokens to draft for each verification (default: 4)",
                      between(std::uint64_t{0}, std::uint64_t{64}));
   command.add_option("--temperature", options->temperature, "T",
@@ -449,9 +496,10 @@ void add_evaluate_command(Command app) {
   group_options(command, "Prompts",
                 {"--workload", "--fields", "--item", "--answered", "--prompt", "--answer", "--chat",
                  "--trace", "--sequence", "--turns"});
-  group_options(command, "The model's run",
-                {"--mode", "--gamma", "--temperature", "--force", "--prefill", "--profile", "--positions",
-                 "--max-new-tokens", "--elem", "--prefill-chunk"});
+  group_options(
+      command, "The model's run",
+      {"--mode", "--draft", "--draft-cache", "--draft-documents", "--lead", "--gamma", "--temperature",
+       "--force", "--prefill", "--profile", "--positions", "--max-new-tokens", "--elem", "--prefill-chunk"});
   group_options(command, "Results", {"--least-full"});
   command.callback([options] { run_evaluate(*options); });
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "analysis/loop/retrieved_documents.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/loop/speculation.hpp"
 #include "tests/unit/loop/loop_place.hpp"
@@ -153,6 +154,10 @@ TEST_CASE("verification worked by hand") {
   CHECK(verdict.accepted == 0);
   CHECK(verdict.next == 1);  // max(p - q, 0) has nothing else
   CHECK(overlap(p[0], q[0]) == 0.6);
+  draws = {0.59};
+  CHECK(!in_place_of(0, p[0], q[0], next));
+  draws = {0.6, 0};
+  CHECK(in_place_of(0, p[0], q[0], next) == 1);
 
   CHECK(probabilities(std::vector<float>{1, 3, 3}, 0) == Distribution{0, 1, 0});
   const Distribution half = probabilities(std::vector<float>{0, std::log(4.0F)}, 2);
@@ -322,6 +327,357 @@ TEST_CASE("drafts depend neither on the other cells nor on threads") {
       }
     }
   }
+}
+
+namespace {
+
+/// A checkpoint that drafts for another one, whose prompt it has read.
+struct Drafter {
+  Drafter(const std::string& variant, const Place& full) : place(variant, full.prompt.ids.size()) {
+    place.prompt.ids = full.prompt.ids;
+    place.trace = place.read();
+  }
+
+  LoopOutcome run(Place& full, LoopRequest request, const trace::Cut& cut) const {
+    const trace::Sequence sequence(place.trace, 0, cut);
+    request.drafter = {&sequence, full.prompt.ids, &place.golden.config, &place.golden.weights};
+    return full.run(request, cut);
+  }
+
+  Place place;
+};
+
+}  // namespace
+
+TEST_CASE("greedy tokens are the full model's, whichever checkpoint drafts through whatever cache") {
+  std::size_t tested = 0, accepted = 0;
+  for (const auto& [variant, drafting_variant] : {std::pair{"llama_untied_f32", "llama_untied_f32"},
+                                                  std::pair{"llama_untied_f32", "qwen2_mixed_windows"},
+                                                  std::pair{"gemma3_two_rotations", "llama_tied"}}) {
+    Place place(variant, 20);
+    const Drafter drafter(drafting_variant, place);
+    const bool same = std::string(variant) == drafting_variant;
+    for (const trace::Cut& cut : {trace::Cut{}, trace::Cut{trace::Cut::At::position, 9}})
+      for (const std::uint64_t gamma : {0, 1, 3}) {
+        const LoopRequest request = drafting(kDrafts, {"12"}, gamma);
+        const std::vector<std::int32_t> full = place.run(greedily(request), cut).references[0].tokens;
+        const LoopOutcome outcome = drafter.run(place, request, cut);
+        CHECK(outcome.cells[0].skipped.empty());
+        for (std::size_t i = 0; i < outcome.cells.size(); ++i) {
+          const LoopCell& cell = outcome.cells[i];
+          CAPTURE(variant, drafting_variant, gamma, kDrafts[i], cell.skipped);
+          if (!cell.skipped.empty()) continue;
+          CHECK(cell.modes[0].tokens == full);
+          CHECK(outcome.references[cell.first_reference].tokens == full);
+          CHECK(cell.modes[0].resident.size() == gamma * cell.modes[0].rounds.size());
+          for (const DraftRound& round : cell.modes[0].rounds) {
+            // A model that drafts for itself is never wrong.
+            if (same && i == 0) CHECK(round.tokens == gamma + 1);
+            for (const DraftedToken& token : round.tested) {
+              if (same && i == 0) CHECK(token.overlap == Approx(1).margin(1e-12));
+              ++tested;
+              accepted += token.accepted ? 1 : 0;
+            }
+          }
+        }
+      }
+  }
+  CHECK(accepted > 0);
+  CHECK(accepted < tested);
+}
+
+TEST_CASE("another checkpoint drafts what it generates behind the text, run anew at every round") {
+  Place place("llama_untied_f32", 20);
+  constexpr std::size_t kGamma = 3;
+  for (const char* variant : {"llama_untied_f32", "qwen2_mixed_windows"}) {
+    const Drafter drafter(variant, place);
+    const StreamOutcome outcome =
+        drafter.run(place, drafting({"full"}, {"100%"}, kGamma), {}).cells[0].modes[0];
+    std::size_t known = place.prompt.ids.size() + 1, compared = 0;
+    for (const DraftRound& round : outcome.rounds) {
+      Place anew(variant, place.prompt.ids.size());
+      anew.prompt.ids = place.prompt.ids;
+      anew.prompt.ids.insert(
+          anew.prompt.ids.end(), outcome.tokens.begin(),
+          outcome.tokens.begin() + static_cast<std::ptrdiff_t>(known - place.prompt.ids.size()));
+      anew.trace = anew.read();
+      LoopRequest request = greedily(drafting({"full"}, {"100%"}, kGamma));
+      request.max_new_tokens = kGamma;
+      const StreamOutcome full = anew.run(request, {}).references[0];
+      for (std::size_t i = 0; i < round.tested.size() && full.margins[i] > 1e-4; ++i, ++compared)
+        CHECK(round.tested[i].token == full.tokens[i]);
+      known += round.tokens;
+    }
+    CHECK(compared > 2);
+  }
+}
+
+TEST_CASE("what another checkpoint's cache drafts depends on the verified text alone") {
+  Place place("qwen2_mixed_windows", 20);
+  std::size_t compared = 0, rejected = 0;
+  for (const char* variant : {"qwen2_mixed_windows", "llama_tied"}) {
+    const Drafter drafter(variant, place);
+    const LoopOutcome threes = drafter.run(place, drafting(kDrafts, {"9"}, 3, 1.0), {});
+    for (std::size_t i = 0; i < kDrafts.size(); ++i) {
+      CAPTURE(variant, kDrafts[i], threes.cells[i].skipped);
+      if (!threes.cells[i].skipped.empty()) continue;
+      // What is drafted first behind a text that many rounds of three or of one have made.
+      const StreamOutcome& stream = threes.cells[i].modes[0];
+      for (const DraftRound& round : stream.rounds) rejected += round.tokens <= 3 ? 1 : 0;
+      LoopRequest greedy = drafting({kDrafts[i]}, {"9"}, 3), ones = drafting({kDrafts[i]}, {"9"}, 1);
+      std::map<std::size_t, DraftedToken> first_at;  // by tokens of the answer before
+      for (const LoopRequest* request : {&ones, &greedy}) {
+        std::size_t answered = 1;
+        const LoopOutcome outcome = drafter.run(place, *request, {});
+        for (const DraftRound& round : outcome.cells[0].modes[0].rounds) {
+          const auto [known, fresh] = first_at.emplace(answered, round.tested.front());
+          CHECK(known->second.token == round.tested.front().token);
+          CHECK(known->second.overlap == round.tested.front().overlap);
+          compared += fresh ? 0 : 1;
+          answered += round.tokens;
+        }
+      }
+    }
+  }
+  CHECK(compared > 20);
+  CHECK(rejected > 20);
+}
+
+TEST_CASE("sampled answers are the full model's in distribution, whichever checkpoint drafts") {
+  Place place("llama_tied", 16);
+  const Drafter drafter("qwen2_mixed_windows", place);
+  constexpr int kSeeds = 400;
+  std::vector<double> drafted(8), alone(8), its_own(8);
+  double accepted = 0, overlaps = 0, variance = 0, tested = 0;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    LoopRequest request = drafting({"full"}, {"100%"}, 2, 1.0);
+    request.max_new_tokens = 4;
+    request.seed = static_cast<std::uint64_t>(seed);
+    const StreamOutcome stream = drafter.run(place, request, {}).cells[0].modes[0];
+    for (std::size_t k = 1; k < stream.tokens.size(); ++k)
+      drafted[static_cast<std::size_t>(stream.tokens[k]) % 8] += 1;
+    for (const DraftRound& round : stream.rounds)
+      for (const DraftedToken& token : round.tested) {
+        its_own[static_cast<std::size_t>(token.token) % 8] += 1;
+        ++tested;
+        accepted += token.accepted ? 1 : 0;
+        overlaps += token.overlap;
+        variance += token.overlap * (1 - token.overlap);
+      }
+    request.gamma = 0;
+    request.seed = static_cast<std::uint64_t>(seed + kSeeds);
+    const std::vector<std::int32_t> of_full = place.run(request, {}).cells[0].modes[0].tokens;
+    for (std::size_t k = 1; k < of_full.size(); ++k) alone[static_cast<std::size_t>(of_full[k]) % 8] += 1;
+  }
+  CHECK(chi_square(drafted, alone) < 34.9);  // 7 degrees of freedom, by chance once in 10^5
+  CHECK(std::abs(accepted - overlaps) < 5 * std::sqrt(variance));
+  CHECK(overlaps < 0.999 * tested);
+}
+
+TEST_CASE("a small checkpoint drafts for a cache that drafts for the full one") {
+  const std::string variant = "llama_untied_f32";
+  Place place(variant, 20);
+  const std::vector<std::string> retrievals = {"full", "full+triforce(chunk=4,read=12)", "h2o",
+                                               "streaming_llm"};
+  std::size_t helped = 0, accepted = 0;
+  for (const char* small : {"llama_untied_f32", "qwen2_mixed_windows"}) {
+    const Drafter helper(small, place);
+    for (const trace::Cut& cut : {trace::Cut{}, trace::Cut{trace::Cut::At::position, 9}}) {
+      const trace::Sequence sequence(helper.place.trace, 0, cut);
+      LoopRequest request = drafting(retrievals, {"12"}, 4);
+      const LoopOutcome without = place.run(request, cut);
+      request.helper = {&sequence, place.prompt.ids, &helper.place.golden.config,
+                        &helper.place.golden.weights};
+      for (const char* cache : {"full", "streaming_llm"}) {
+        request.helper_cell = {policy::parse_composition(cache, policy::builtin()), parse_budget("8")};
+        const LoopOutcome outcome = place.run(request, cut);
+        for (std::size_t i = 0; i < retrievals.size(); ++i) {
+          CAPTURE(small, cache, retrievals[i], outcome.cells[i].skipped);
+          REQUIRE(outcome.cells[i].skipped == without.cells[i].skipped);
+          if (!outcome.cells[i].skipped.empty()) continue;
+          const StreamOutcome &mine = outcome.cells[i].modes[0], &alone = without.cells[i].modes[0];
+          CHECK(mine.tokens == alone.tokens);
+          std::map<std::size_t, std::vector<DraftedToken>> drafts;  // by tokens of the answer before
+          std::size_t answered = 1;
+          for (const DraftRound& round : alone.rounds) {
+            drafts[answered] = round.tested;
+            answered += round.tokens;
+          }
+          answered = 1;
+          for (const DraftRound& round : mine.rounds) {
+            // Greedily, what the cell drafts is its own, whatever proposes it.
+            const std::vector<DraftedToken>& own = drafts[answered];
+            for (std::size_t t = 0; t < std::min(own.size(), round.tested.size()); ++t) {
+              CHECK(own[t].token == round.tested[t].token);
+              CHECK(own[t].overlap == round.tested[t].overlap);
+            }
+            answered += round.tokens;
+            // A pass yields an accepted token and one more, or one in its place; together 4, or 5.
+            std::size_t yielded = 0;
+            for (const DraftedToken& token : round.helped) {
+              CHECK(yielded < 4);
+              yielded += token.accepted ? 2 : 1;
+              ++helped;
+              accepted += token.accepted ? 1 : 0;
+              if (small == variant && cache == std::string("full") && i == 0) {
+                CHECK(token.accepted);
+                CHECK(token.overlap == Approx(1).margin(1e-12));
+              }
+            }
+            CHECK((yielded == 4 || yielded == 5));
+            CHECK(round.tested.size() <= yielded);
+          }
+        }
+      }
+    }
+  }
+  CHECK(accepted > 0);
+  CHECK(accepted < helped);
+}
+
+TEST_CASE("sampled answers are the full cache's in distribution under a hierarchy of drafts") {
+  Place place("llama_tied", 16);
+  const Drafter helper("qwen2_mixed_windows", place);
+  const trace::Sequence sequence(helper.place.trace, 0, {});
+  constexpr int kSeeds = 400;
+  std::vector<double> drafted(8), alone(8);
+  double accepted[2] = {}, overlaps[2] = {}, variance[2] = {};  // of the helper, of the cell
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    LoopRequest request = drafting({"random"}, {"5"}, 2, 1.0);
+    request.max_new_tokens = 4;
+    request.seed = static_cast<std::uint64_t>(seed + kSeeds);
+    LoopRequest none = request;
+    none.gamma = 0;
+    const std::vector<std::int32_t> of_full = place.run(none, {}).cells[0].modes[0].tokens;
+    for (std::size_t k = 1; k < of_full.size(); ++k) alone[static_cast<std::size_t>(of_full[k]) % 8] += 1;
+    request.seed = static_cast<std::uint64_t>(seed);
+    request.helper = {&sequence, place.prompt.ids, &helper.place.golden.config, &helper.place.golden.weights};
+    request.helper_cell = {policy::parse_composition("streaming_llm", policy::builtin()), parse_budget("8")};
+    const StreamOutcome stream = place.run(request, {}).cells[0].modes[0];
+    for (std::size_t k = 1; k < stream.tokens.size(); ++k)
+      drafted[static_cast<std::size_t>(stream.tokens[k]) % 8] += 1;
+    for (const DraftRound& round : stream.rounds)
+      for (const std::vector<DraftedToken>* tests : {&round.helped, &round.tested})
+        for (const DraftedToken& token : *tests) {
+          const std::size_t of = tests == &round.helped ? 0 : 1;
+          accepted[of] += token.accepted ? 1 : 0;
+          overlaps[of] += token.overlap;
+          variance[of] += token.overlap * (1 - token.overlap);
+        }
+  }
+  CHECK(chi_square(drafted, alone) < 34.9);  // 7 degrees of freedom, by chance once in 10^5
+  for (const std::size_t of : {0, 1}) {
+    CHECK(std::abs(accepted[of] - overlaps[of]) < 5 * std::sqrt(variance[of]));
+    CHECK(variance[of] > 1);
+  }
+}
+
+TEST_CASE("a draft that leads, by hand") {
+  // p - q is -.4 and .4: logits of p are raised by .4 and lowered by .4.
+  const Distribution p = {0.5, 0.5}, q = {0.9, 0.1};
+  const std::vector<float> logits = {1, 1};
+  const Distribution led = led_by(q, logits, 1, 1);
+  CHECK(led[0] == Approx(std::exp(0.4) / (std::exp(0.4) + std::exp(-0.4))));  // .690
+  CHECK(led[1] == Approx(1 - led[0]));
+  CHECK(led_by(q, logits, 1, 0) == p);
+  // A token below a tenth of the largest stays as it is.
+  const Distribution rare = led_by(Distribution{0.95, 0.05}, logits, 1, 1);
+  CHECK(rare[0] / rare[1] == Approx(std::exp(0.45)));
+  std::vector<double> draws;
+  const auto next = [&] {
+    const double draw = draws.front();
+    draws.erase(draws.begin());
+    return draw;
+  };
+  draws = {0.76};
+  CHECK(!in_place_of(0, p, q, next, led));  // .76 * .9 is below .690
+  draws = {0.77, 0.99};
+  CHECK(in_place_of(0, p, q, next, led) == 1);  // of max(p - q, p - led, 0) nothing else is left
+}
+
+TEST_CASE("what a draft that leads yields is neither distribution, and p itself where it does not lead") {
+  const Distribution p = {0.6, 0.3, 0.1}, q = {0.2, 0.3, 0.5};
+  std::vector<float> logits;
+  for (const double each : p) logits.push_back(static_cast<float>(std::log(each)));
+  constexpr int kRuns = 20000;
+  std::uint64_t draws = 0;
+  const auto draw = [&] { return uniform01(combine({11, draws++})); };
+  for (const double eta : {0.0, 2.0}) {
+    const Distribution led = led_by(q, logits, 1, eta);
+    // A drafted token is accepted, or another comes of the rest.
+    double kept = 0, all = 0;
+    Distribution rest(3), expected(3), seen(3);
+    for (std::size_t x = 0; x < 3; ++x) {
+      kept += std::min(led[x], q[x]);
+      all += rest[x] = std::max({p[x] - q[x], p[x] - led[x], 0.0});
+    }
+    for (std::size_t x = 0; x < 3; ++x) expected[x] = std::min(led[x], q[x]) + (1 - kept) * rest[x] / all;
+    for (int run = 0; run < kRuns; ++run) {
+      const std::int32_t token = drawn(q, draw());
+      ++seen[static_cast<std::size_t>(in_place_of(token, p, q, draw, led).value_or(token))];
+    }
+    const auto distance = [&](const Distribution& from) {
+      double sum = 0;
+      for (std::size_t x = 0; x < 3; ++x)
+        sum += (seen[x] - kRuns * from[x]) * (seen[x] - kRuns * from[x]) / (kRuns * from[x]);
+      return sum;
+    };
+    CHECK(distance(expected) < 23);  // 2 degrees of freedom, by chance once in 10^5
+    CHECK((distance(p) < 23) == (eta == 0));
+    CHECK((distance(led) < 23) == (eta == 0));
+  }
+}
+
+TEST_CASE("a model that drafts from a part of the prompt") {
+  Place place("llama_tied", 20);
+  Drafter drafter("llama_tied", place);
+  std::vector<std::int32_t> some(place.prompt.ids.begin(), place.prompt.ids.begin() + 4);
+  some.insert(some.end(), place.prompt.ids.begin() + 12, place.prompt.ids.end());
+  drafter.place.prompt.ids = some;
+  drafter.place.trace = drafter.place.read();
+  const LoopRequest request = drafting({"full"}, {"100%"}, 3);
+  const std::vector<std::int32_t> full = place.run(greedily(request), {}).references[0].tokens;
+  const trace::Sequence sequence(drafter.place.trace, 0, {});
+  LoopRequest asked = request;
+  asked.drafter = {&sequence, some, &drafter.place.golden.config, &drafter.place.golden.weights};
+  const LoopOutcome outcome = place.run(asked, {});
+  CHECK(outcome.cells[0].modes[0].tokens == full);
+  // What is drafted first is what this model says behind that part and the first token of the answer.
+  Place anew("llama_tied", 20);
+  anew.prompt.ids = some;
+  anew.prompt.ids.push_back(full[0]);
+  anew.trace = anew.read();
+  const StreamOutcome alone = anew.run(greedily(request), {}).references[0];
+  if (alone.margins[0] > 1e-4) CHECK(outcome.cells[0].modes[0].rounds[0].tested[0].token == alone.tokens[0]);
+  // At a temperature, a draft that leads is accepted more often.
+  double overlaps[2] = {}, tested[2] = {};
+  for (int seed = 0; seed < 30; ++seed) {
+    asked.temperature = 1;
+    asked.seed = static_cast<std::uint64_t>(seed);
+    for (const double lead : {0.0, 50.0}) {
+      asked.lead = lead;
+      const StreamOutcome stream = place.run(asked, {}).cells[0].modes[0];
+      for (const DraftRound& round : stream.rounds)
+        for (const DraftedToken& token : round.tested) {
+          overlaps[lead > 0 ? 1 : 0] += token.overlap;
+          ++tested[lead > 0 ? 1 : 0];
+        }
+    }
+  }
+  CHECK(overlaps[1] / tested[1] > overlaps[0] / tested[0]);
+}
+
+TEST_CASE("documents are retrieved by the words that they share with the question") {
+  // N = 3: `red` is in two of them, ln(1 + 1.5 / 2.5) = .470; `cat` in one, ln(1 + 2.5 / 1.5) = .981. All
+  // have three words, so that a word counts 2.2 f / (f + 1.2): 1 once, 1.375 twice.
+  const std::vector<std::string> texts = {"a red cat", "red, RED sun", "the blue sea"};
+  CHECK(analysis::retrieved_documents(texts, "Where is the cat?", 1) == std::vector<std::size_t>{0});
+  CHECK(analysis::retrieved_documents(texts, "red", 1) == std::vector<std::size_t>{1});
+  CHECK(analysis::retrieved_documents(texts, "red cat", 1) == std::vector<std::size_t>{0});  // 1.451 to .646
+  CHECK(analysis::retrieved_documents(texts, "red cat", 2) == std::vector<std::size_t>{0, 1});
+  CHECK(analysis::retrieved_documents(texts, "green", 2) ==
+        std::vector<std::size_t>{0, 1});  // nothing is shared
+  CHECK(analysis::retrieved_documents(texts, "sea", 9).size() == 3);
 }
 
 }  // namespace kvsim::sim::test_drafts
