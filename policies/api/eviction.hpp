@@ -25,7 +25,9 @@
 /// A layer with a sliding window of W tokens holds none that the next query cannot see. Its prompt is that of
 /// the last min(P, W) tokens: rows, columns, keys and values of these alone, numbered from 0, the first of
 /// them at position Prompt::first(). While tokens are generated, the one at position t - W leaves as t
-/// arrives (Arrival::leaving). Positions in slots are those of the text.
+/// arrives (Arrival::leaving). Positions in slots are those of the text. Where attention is within chunks,
+/// the prompt is that of its last chunk, and all tokens leave as the first of another chunk arrives: Arrival
+/// names one of them, and Decoder::close_slots() closes up behind the others.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -88,18 +90,28 @@ struct CacheUnit {
   /// The sliding window of the layer's attention: query i sees key j if i - span < j <= i; 0: every earlier
   /// key.
   std::size_t span = 0;
+  /// Attention is within chunks of so many tokens (Llama 4): query i sees key j if j <= i and i / chunk = j /
+  /// chunk in whole numbers; 0: it is not.
+  std::size_t chunk = 0;
   std::uint64_t seed = 0;  ///< seed of the run; random policies combine it with layer, head, step, position
   const Tables* tables = nullptr;
 
   int n_query_heads() const { return n_lanes * group; }
   /// Returns how many of the `n` newest tokens the layer's attention reaches.
-  std::size_t reach(std::size_t n) const { return span == 0 ? n : std::min(n, span); }
+  std::size_t reach(std::size_t n) const {
+    if (chunk > 0) return n == 0 ? 0 : (n - 1) % chunk + 1;
+    return span == 0 ? n : std::min(n, span);
+  }
   /// Whether the layer's attention reaches from a query back to a key.
-  bool sees(std::size_t query, std::size_t key) const { return span == 0 || query - key < span; }
+  bool sees(std::size_t query, std::size_t key) const {
+    if (chunk > 0) return query / chunk == key / chunk;
+    return span == 0 || query - key < span;
+  }
   /// Returns how many of the last `rows` rows of a prompt see a key.
   std::size_t seen_by(std::size_t key, std::size_t rows, std::size_t prompt) const {
     const std::size_t first = std::max(key, prompt - std::min(rows, prompt));
-    const std::size_t end = span == 0 ? prompt : std::min(prompt, key + span);
+    std::size_t end = span == 0 ? prompt : std::min(prompt, key + span);
+    if (chunk > 0) end = std::min(prompt, (key / chunk + 1) * chunk);
     return end > first ? end - first : 0;
   }
   /// Returns one of its lanes as a unit of its own.
@@ -175,8 +187,8 @@ struct Arrival {
   MatrixView keys;                  ///< [n_lanes, head_dim]: the token's own keys
   MatrixView queries;               ///< [n_query_heads, head_dim], with Needs::queries
   std::uint8_t token_class = 0;     ///< TokenClass bits, with Needs::classes
-  /// The slot whose token the layer's window leaves behind: it is evicted whatever the policy says, and makes
-  /// room for the arriving one.
+  /// The slot whose token the layer's window leaves behind, or of a chunk the first: it is evicted whatever
+  /// the policy says, and makes room for the arriving one.
   std::optional<std::size_t> leaving{};
 
   /// Returns the arrival as lane `lane` of a unit of several lanes sees it, with `group` query heads per

@@ -225,6 +225,12 @@ class OpenVinoDecoder final : public Decoder {
     if (!blocks.empty()) slots_by_age_.clear();
   }
 
+  /// All that is left leaves where a chunk of attention begins.
+  void close_slots(std::span<const std::size_t> victims) override {
+    for (std::size_t i = 1; i < victims.size(); ++i) ledger_.leave_oldest();
+    slots_by_age_.clear();
+  }
+
   void observe(const Step& step) override {
     if (slots_by_age_.empty()) {
       slots_by_age_.resize(step.slots.size());

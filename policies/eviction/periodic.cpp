@@ -215,8 +215,8 @@ struct Shared {
       for (std::size_t i = 0; i < scores.size(); ++i)
         if (positions[i] < static_cast<Position>(prompt)) scores[i] += above;
     }
-    // The first tokens of the text may have left the layer's window.
-    const auto first = unit.span > 0 ? static_cast<std::size_t>(positions.front()) : 0;
+    // The first tokens of the text may have left the layer's window or chunk.
+    const auto first = unit.span > 0 || unit.chunk > 0 ? static_cast<std::size_t>(positions.front()) : 0;
     const BlockOrder order(scores, set.rank.granularity, set.rank.tie, first);
     Protection protection = base->protection(target, positions.size());
     if (target < set.base.floor() && protection.window > 0)

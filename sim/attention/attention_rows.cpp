@@ -26,7 +26,8 @@ Eigen::Map<const RowMajor, 0, Stride> map(MatrixView m) {
 }  // namespace
 
 AttentionShape attention_shape(const trace::Model& model, std::uint32_t layer, std::size_t query_head) {
-  return {model.attn_scale, model.layer_window[layer], model.logit_softcap, model.sink(layer, query_head)};
+  return {model.attn_scale, model.layer_window[layer], model.logit_softcap, model.sink(layer, query_head),
+          model.chunked};
 }
 
 double sink_share(std::span<const float> row) {
@@ -70,16 +71,12 @@ void attention_rows(const AttentionShape& shape, MatrixView q, std::size_t first
                     float* out, std::size_t stride) {
   const std::size_t n_keys = first_query + q.rows;
   // No query of the block sees a key before `origin`.
-  std::size_t origin = 0;
-  if (shape.window >= 0 && first_query + 1 > static_cast<std::size_t>(shape.window))
-    origin = first_query + 1 - static_cast<std::size_t>(shape.window);
+  const std::size_t origin = shape.first_seen(first_query);
   keys.products(q, static_cast<float>(shape.scale), origin, n_keys, out, stride);
 
   for (std::size_t i = 0; i < q.rows; ++i) {
     const std::size_t end = first_query + i + 1;
-    const std::size_t begin = shape.window >= 0 && end > static_cast<std::size_t>(shape.window)
-                                  ? end - static_cast<std::size_t>(shape.window)
-                                  : 0;
+    const std::size_t begin = shape.first_seen(end - 1);
     float* row = out + i * stride;
     cap_logits(row + begin, end - begin, shape.cap);
     softmax(row + begin, end - begin, shape.sink);

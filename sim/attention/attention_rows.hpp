@@ -1,6 +1,7 @@
 #pragma once
 /// Computes exact attention rows from recorded queries and keys: the one piece of arithmetic that every cell
 /// shares.
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -20,6 +21,14 @@ struct AttentionShape {
   std::ptrdiff_t window = -1;
   double cap = 0;  ///< of logits, as cap_logits() takes it
   float sink = kNoSink;
+  bool chunked = false;  ///< windows are chunks: trace::Model::chunked
+
+  /// The first key that a query sees.
+  std::size_t first_seen(std::size_t query) const {
+    if (window < 0) return 0;
+    const auto w = static_cast<std::size_t>(window);
+    return chunked ? query - query % w : query + 1 - std::min(query + 1, w);
+  }
 };
 AttentionShape attention_shape(const trace::Model& model, std::uint32_t layer, std::size_t query_head);
 

@@ -30,6 +30,10 @@ void will_read(const trace::Sequence& sequence, LaneGroup group, std::size_t fir
 }
 
 std::size_t held_tokens(const trace::Model& model, std::uint32_t layer, std::size_t n) {
+  return n == 0 ? 0 : n - model.first_seen(layer, n - 1);
+}
+
+std::size_t most_held(const trace::Model& model, std::uint32_t layer, std::size_t n) {
   const std::int32_t window = model.layer_window[layer];
   return window < 0 ? n : std::min(n, static_cast<std::size_t>(window));
 }

@@ -17,8 +17,11 @@ struct LaneGroup {
 /// Returns all lanes in order: one group per layer with `whole_layers`, else one per lane.
 std::vector<LaneGroup> lane_groups(const trace::Model& model, bool whole_layers);
 
-/// Returns how many of `n` tokens a lane of the layer holds: all, or those that its window reaches.
+/// Returns how many of the first `n` tokens a lane of the layer holds when they have come: all, or those that
+/// the last one's window or chunk reaches.
 std::size_t held_tokens(const trace::Model& model, std::uint32_t layer, std::size_t n);
+/// Returns how many of `n` tokens a lane of the layer can ever hold: all, or no more than a window or chunk.
+std::size_t most_held(const trace::Model& model, std::uint32_t layer, std::size_t n);
 
 /// Says that the keys and values of a group, and its queries from position `first_query` on, will be read
 /// soon (Source::will_read()).

@@ -30,9 +30,16 @@ double additions(const model::LayerKind& kind) {
   return (kind.attends || kind.remembers ? 1 : 0) + (kind.mlp == model::LayerKind::Mlp::none ? 0 : 1);
 }
 
+/// Returns the sum over the first n rows of the keys that each attends to within its chunk.
+double chunk_pairs(std::uint64_t n, std::uint64_t chunk) {
+  const double whole = real(n / chunk), rest = real(n % chunk), size = real(chunk);
+  return whole * size * (size + 1) / 2 + rest * (rest + 1) / 2;
+}
+
 /// Returns the sum over `tokens` rows after `past` cached ones of the keys that each attends to, itself
 /// included.
-double attended_pairs(std::uint64_t tokens, std::uint64_t past, std::uint64_t window) {
+double attended_pairs(std::uint64_t tokens, std::uint64_t past, std::uint64_t window, bool chunked) {
+  if (chunked && window > 0) return chunk_pairs(past + tokens, window) - chunk_pairs(past, window);
   const double rows = real(tokens), cached = real(past);
   const double causal = rows * cached + rows * (rows + 1) / 2;
   if (window == 0 || past + tokens <= window) return causal;
@@ -42,12 +49,18 @@ double attended_pairs(std::uint64_t tokens, std::uint64_t past, std::uint64_t wi
   return before * cached + before * (before + 1) / 2 + beyond * real(window);
 }
 
+/// Returns how many of `past` cached tokens the next one attends to.
+std::uint64_t cached_reach(std::uint64_t past, std::uint64_t window, bool chunked) {
+  if (window == 0) return past;
+  return chunked ? past % window : std::min(past, window);
+}
+
 /// Returns the factor on that sum when rows are computed in whole tiles, each against all keys up to its last
 /// row.
 double tile_padding(std::uint64_t tokens, std::uint64_t past, std::uint64_t tile) {
   const double tiles = real(ceil_divided(tokens, tile)), rows = real(tile);
   const double computed = rows * (tiles * real(past) + rows * tiles * (tiles + 1) / 2);
-  return computed / attended_pairs(tokens, past, 0);
+  return computed / attended_pairs(tokens, past, 0, false);
 }
 
 /// The lanes of a layer that have no room for the token of a step, so that another leaves, and their tokens.
@@ -240,12 +253,12 @@ double DevicePass::attention_start(double cache_bytes) const {
   return machine_.ceilings.attention_launch * (kLeastStart + (1 - kLeastStart) * size);
 }
 
-/// `window`: the most keys that a row reaches; 0: all.
+/// `window`: the most keys that a row reaches, or `chunked` those of its chunk; 0: all.
 Demand DevicePass::chunk_attention(const policy::Cost& cost, std::uint64_t tokens, std::uint64_t past,
-                                   std::uint64_t window) const {
+                                   std::uint64_t window, bool chunked) const {
   const Ceilings& ceilings = machine_.ceilings;
   const double width = real(model_.prompt_key_dim()) + real(model_.prompt_value_dim());
-  const std::uint64_t reach = window == 0 ? past : std::min(past, window);
+  const std::uint64_t reach = cached_reach(past, window, chunked);
   // A latent is expanded into keys and values of all heads, which are read then.
   const bool expanded = model_.latent.rank != 0;
   const double cache = expanded ? batch_ * real(reach + tokens) * query_heads_ * width * activation_
@@ -256,7 +269,7 @@ Demand DevicePass::chunk_attention(const policy::Cost& cost, std::uint64_t token
                    .overhead = attention_start(cache)};
   double pairs = batch_ * query_heads_;
   if (serving_.runtime.attention == Attention::flash) {
-    pairs *= attended_pairs(tokens, past, window);
+    pairs *= attended_pairs(tokens, past, window, chunked);
     attention.compute_ceiling /= tile_padding(tokens, past, ceilings.attention_rows);
   } else {
     // Unfused products compute the whole rectangle and mask half of it.
@@ -279,14 +292,15 @@ Demand DevicePass::chunk_attention(const policy::Cost& cost, std::uint64_t token
 void DevicePass::prefill_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens,
                                    std::uint64_t past) const {
   for (const auto& [layers, window] : model_.window_runs())
-    charge(pass[OpClass::attention], chunk_attention(cost, tokens, past, window), real(layers));
+    charge(pass[OpClass::attention], chunk_attention(cost, tokens, past, window, model_.chunked),
+           real(layers));
 }
 
 void DevicePass::streamed_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens,
                                     std::uint64_t past, const Holding& holding) const {
   for (const EqualLayers& group : holding.layers) {
     const std::uint64_t window = group.within_window(std::max<std::uint64_t>(1, group.longest(0)));
-    charge(pass[OpClass::attention], chunk_attention(cost, tokens, past, window), real(group.layers));
+    charge(pass[OpClass::attention], chunk_attention(cost, tokens, past, window, false), real(group.layers));
   }
 }
 
@@ -379,8 +393,8 @@ void DevicePass::chunks_attention(PassTime& pass, std::span<const Chunk> chunks)
     Demand all{.compute_ceiling = 1, .memory_ceiling = machine_.ceilings.attention_memory};
     double work = 0, cache = 0;
     for (const Chunk& chunk : chunks) {
-      const Demand one = chunk_attention({}, chunk.tokens, chunk.past, window);
-      const std::uint64_t reach = window == 0 ? chunk.past : std::min(chunk.past, window);
+      const Demand one = chunk_attention({}, chunk.tokens, chunk.past, window, model_.chunked);
+      const std::uint64_t reach = cached_reach(chunk.past, window, model_.chunked);
       cache += stored_heads_ * lane_bytes({.kept = reach + chunk.tokens});
       all.flops += one.flops;
       all.ops += one.ops;

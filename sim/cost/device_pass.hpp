@@ -99,7 +99,7 @@ class DevicePass {
   /// level.
   double attention_start(double cache_bytes) const;
   Demand chunk_attention(const policy::Cost& cost, std::uint64_t tokens, std::uint64_t past,
-                         std::uint64_t window) const;
+                         std::uint64_t window, bool chunked) const;
   /// The attention of one row per sequence in one layer. `pairs`: of queries and keys; `moved`: bytes of
   /// keys and values, `cache` with what a selection reads of its index, `index`.
   Demand rows_demand(double sequences, double pairs, double moved, double cache, double index) const;

@@ -30,7 +30,7 @@ std::uint64_t attention_extras(const Model& model) {
   const model::Latent& latent = model.latent;
   if (latent.rank != 0) return checked_sum(kParameters, latent.rank, latent.query_rank);  // their norms
   std::uint64_t total = model.sinks ? model.query_heads : 0;
-  if (model.qk_norm)
+  if (model.qk_norm && !model.bare_qk_norm)
     total =
         checked_sum(kParameters, total,
                     checked_product(kParameters, model.head_dim, model.wide_qk_norm ? model.query_heads : 1),
@@ -324,6 +324,7 @@ Model model_of(const model::ModelConfig& config, const std::string& name) {
   }
   if (windows.empty()) input_error("no layer attends, so that there is no cache", name);
   model.window = std::max(0, *std::max_element(windows.begin(), windows.end()));
+  model.chunked = config.chunked;
   if (std::adjacent_find(windows.begin(), windows.end(), std::not_equal_to{}) != windows.end())
     for (const std::int32_t one : windows) model.full_layers.push_back(one < 0);
   read_bits(config.stored_weights, model);

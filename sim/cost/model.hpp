@@ -32,8 +32,11 @@ struct Model : model::LayerParts {
   model::Recurrence recurrence{};
   /// From the first layer to the last; empty: all attend and have a dense MLP.
   std::vector<model::LayerKind> kinds{};
-  std::uint64_t max_context = 0;        ///< positions the model was made for; 0: not known
-  std::uint64_t window = 0;             ///< sliding window of the layers that have one; 0: none has
+  std::uint64_t max_context = 0;  ///< positions the model was made for; 0: not known
+  std::uint64_t window = 0;       ///< sliding window of the layers that have one; 0: none has
+  /// Windows are chunks of the text (Llama 4): what a prompt's rows see counts so, and what is held and read
+  /// of a cache as the most, a whole chunk.
+  bool chunked = false;
   std::vector<bool> full_layers{};      ///< [cached_layers()]: those without the window; empty: all have it
   std::uint64_t learned_positions = 0;  ///< rows of a position embedding (OPT: 2050); 0: none
   bool tied_embeddings = false;

@@ -1,5 +1,7 @@
 #include "sim/feed/unit_driver.hpp"
 
+#include <numeric>
+
 #include "sim/base/error.hpp"
 
 namespace kvsim::sim {
@@ -32,21 +34,41 @@ void UnitDriver<Store>::check_victims(Position position, std::size_t n_slots, bo
   if (std::adjacent_find(distinct_.begin(), distinct_.end()) != distinct_.end()) wrong("evicts a slot twice");
 }
 
-/// Adds a slot to the victims unless the decoder has named it. What the decoder keeps per slot has closed up
-/// behind its own victims, so that the slot has another number there.
 template <SlotStore Store>
-void UnitDriver<Store>::add_leaving(Cache& cache, std::size_t slot) {
-  ++cache.left_behind;
-  if (std::find(victims_.begin(), victims_.end(), slot) != victims_.end()) return;
-  if (cache.decoder && !victims_.empty()) {
-    const auto closed_up = [&](std::size_t at) {
-      return at - static_cast<std::size_t>(std::count_if(victims_.begin() + 1, victims_.end(),
-                                                         [&](std::size_t victim) { return victim < at; }));
-    };
-    const std::size_t closing[] = {closed_up(victims_.front()), closed_up(slot)};
-    cache.decoder->close_slots(closing);
+void UnitDriver<Store>::find_leaving(const Cache& cache, Position position) {
+  const std::span<const Position> slots = cache.residents.slots();
+  const auto at = static_cast<std::size_t>(position);
+  leaving_.clear();
+  if (chunk_ > 0 && at % chunk_ == 0) {
+    leaving_.resize(slots.size());
+    std::iota(leaving_.begin(), leaving_.end(), std::size_t{0});
   }
-  victims_.push_back(slot);
+  if (span_ == 0 || at < span_) return;
+  const auto behind = static_cast<Position>(at - span_);
+  if (!cache.residents.contains(behind)) return;
+  leaving_.push_back(static_cast<std::size_t>(std::find(slots.begin(), slots.end(), behind) - slots.begin()));
+}
+
+/// Adds the leaving slots to the victims, but for those that the decoder has named. What the decoder keeps
+/// per slot has closed up behind its own victims, so that slots have other numbers there.
+template <SlotStore Store>
+void UnitDriver<Store>::add_leaving(Cache& cache) {
+  cache.left_behind += leaving_.size();
+  std::vector<std::size_t> closing;
+  const auto named = [&](std::size_t slot) {
+    return std::find(victims_.begin(), victims_.end(), slot) != victims_.end();
+  };
+  const auto closed_up = [&](std::size_t at) {
+    const auto behind = [&](std::size_t victim) { return victim < at; };
+    return at - static_cast<std::size_t>(
+                    victims_.empty() ? 0 : std::count_if(victims_.begin() + 1, victims_.end(), behind));
+  };
+  std::erase_if(leaving_, named);
+  if (leaving_.empty()) return;
+  if (!victims_.empty()) closing.push_back(closed_up(victims_.front()));
+  for (const std::size_t slot : leaving_) closing.push_back(closed_up(slot));
+  if (cache.decoder && closing.size() > 1) cache.decoder->close_slots(closing);
+  victims_.insert(victims_.end(), leaving_.begin(), leaving_.end());
 }
 
 template <SlotStore Store>

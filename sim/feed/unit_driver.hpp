@@ -78,6 +78,7 @@ class UnitDriver {
         layer_(unit.layer),
         first_kv_head_(unit.first_kv_head),
         span_(unit.span),
+        chunk_(unit.chunk),
         prompt_(unit.reach(prompt)),
         first_(prompt - prompt_),
         length_(length),
@@ -98,7 +99,7 @@ class UnitDriver {
     const std::size_t capacity = budget + part_->overshoot();
     check_kept(start.keep, eviction_->streams_prompt() ? 0 : std::min(capacity, prompt_));
     for (policy::Position& row : start.keep) row += static_cast<policy::Position>(first_);
-    const std::size_t all = span_ == 0 ? length_ : std::min(span_, length_);
+    const std::size_t reach = std::max(span_, chunk_), all = reach == 0 ? length_ : std::min(reach, length_);
     const std::size_t most = std::min(all, start.decoder ? capacity : start.keep.size() + generated_);
     caches_.push_back({cell, budget, capacity, most, std::move(start.decoder),
                        Store(std::span<const policy::Position>(start.keep), most, store_arguments...),
@@ -106,12 +107,13 @@ class UnitDriver {
     return caches_.back();
   }
 
-  /// Admits a token: the layer's window leaves one behind, the decoder names the slots to evict, then the
-  /// token joins. `step` is as in SlotStore.
-  /// Returns the evicted slots, in the decoder's order, until the next call.
+  /// Admits a token: the layer's window leaves one behind, or a new chunk all, the decoder names the slots to
+  /// evict, then the token joins. `step` is as in SlotStore. Returns the evicted slots, in the decoder's
+  /// order, until the next call.
   std::span<const std::size_t> admit(Cache& cache, const Token& token, std::uint32_t step) {
     victims_.clear();
-    const std::optional<std::size_t> leaving = left_behind(cache, token.position);
+    find_leaving(cache, token.position);
+    const auto leaving = leaving_.empty() ? std::nullopt : std::optional(leaving_.front());
     if (cache.decoder) {
       const std::span<const policy::Position> slots = cache.residents.slots();
       const bool full = !leaving && slots.size() >= cache.capacity;
@@ -119,7 +121,7 @@ class UnitDriver {
           {token.position, slots, full, token.keys, token.queries, token.token_class, leaving}, victims_);
       check_victims(token.position, slots.size(), full);
     }
-    if (leaving) add_leaving(cache, *leaving);
+    if (leaving) add_leaving(cache);
     cache.own_slot = cache.residents.join(victims_, token, step);
     if (cache.stored && cache.stored->join(victims_, token, leaving) != cache.own_slot)
       bug("stored rows and slots do not agree", where());
@@ -156,15 +158,10 @@ class UnitDriver {
   }
 
  private:
-  /// Returns the slot of the token that the window no longer reaches from `position`, if the cache holds it.
-  std::optional<std::size_t> left_behind(const Cache& cache, policy::Position position) const {
-    if (span_ == 0 || static_cast<std::size_t>(position) < span_) return {};
-    const auto behind = static_cast<policy::Position>(static_cast<std::size_t>(position) - span_);
-    if (!cache.residents.contains(behind)) return {};
-    const std::span<const policy::Position> slots = cache.residents.slots();
-    return static_cast<std::size_t>(std::find(slots.begin(), slots.end(), behind) - slots.begin());
-  }
-  void add_leaving(Cache& cache, std::size_t slot);
+  /// Finds the slots that are no longer seen from `position`: of the token that the window leaves behind, or
+  /// all where a chunk begins.
+  void find_leaving(const Cache& cache, policy::Position position);
+  void add_leaving(Cache& cache);
   static policy::Step step_of(const Cache& cache, const Token& token) {
     policy::Step step;
     step.position = token.position;
@@ -183,10 +180,11 @@ class UnitDriver {
   std::unique_ptr<policy::Eviction> eviction_;
   bool needs_rows_;
   int layer_, first_kv_head_;
-  std::size_t span_, prompt_, first_;  ///< window; rows of the prompt that it reaches, position of the first
+  std::size_t span_, chunk_, prompt_,
+      first_;  ///< window, chunk; rows of the prompt that it reaches, position of the first
   std::size_t length_, generated_;
   std::vector<Cache> caches_;
-  std::vector<std::size_t> victims_, distinct_;  // scratch
+  std::vector<std::size_t> victims_, distinct_, leaving_;  // scratch
 };
 
 extern template class UnitDriver<IndexStore>;

@@ -113,10 +113,7 @@ std::vector<HashCorrelation> hash_correlation(const trace::Sequence& sequence, c
     const auto layer = static_cast<std::uint32_t>(lane / model.n_kv_heads);
     const auto kv_head = static_cast<std::uint32_t>(lane % model.n_kv_heads);
     const std::uint64_t key = combine({study.seed, key_of("hash correlation"), layer, kv_head});
-    const std::int32_t window = model.layer_window[layer];
-    const std::size_t seen =
-        window < 0 ? prompt : std::min<std::size_t>(prompt, static_cast<std::size_t>(window));
-    const std::size_t from = std::max(study.skip, prompt - seen);
+    const std::size_t from = std::max(study.skip, model.first_seen(layer, prompt - 1));
     std::vector<float> keys(prompt * dim), query(dim);
     read_finite(sequence, trace::Tensor::key, layer, kv_head, 0, prompt, keys);
     for (std::size_t g = 0; g < group; ++g) {

@@ -64,14 +64,13 @@ HeadsFound head_attention(const trace::Sequence& sequence, const HeadStudy& stud
   progress.total.store(lanes.size() * lane_rows_work(model, out.rows), std::memory_order_relaxed);
   Workers workers(study.threads);
   workers.run(lanes.size(), [&](std::size_t i) {
-    const std::ptrdiff_t window = model.layer_window[lanes[i].layer];
     const GroupTensors tensors(sequence, lanes[i], {});
     std::vector<Habits> habits(group);
     for_lane_rows(tensors, first, sequence.length(), progress, [&](const RowBlock& rows) {
       for (std::size_t g = 0; g < group; ++g)
         for (std::size_t s = 0; s < rows.size(); ++s) {
           const std::size_t n = rows.first() + s + 1;
-          habits[g].add({rows.row(0, g, s), n}, window < 0 ? n : std::min<std::size_t>(n, window), study);
+          habits[g].add({rows.row(0, g, s), n}, n - model.first_seen(lanes[i].layer, n - 1), study);
         }
     });
     for (std::size_t g = 0; g < group; ++g) out.heads[i * group + g] = habits[g].means();

@@ -17,8 +17,8 @@ constexpr double kRounding = 1e-5;
 /// Finds the positions before the split that are pivotal in some early row and in some late row.
 class PivotalPositions {
  public:
-  PivotalPositions(const PersistenceStudy& study, std::ptrdiff_t window)
-      : study_(study), window_(window), early_(study.split), late_(study.split) {}
+  PivotalPositions(const PersistenceStudy& study, const trace::Model& model, std::uint32_t layer)
+      : study_(study), model_(model), layer_(layer), early_(study.split), late_(study.split) {}
 
   void look(const RowBlock& rows) {
     const std::size_t group = rows.lane(0).rows / rows.size();
@@ -47,15 +47,14 @@ class PivotalPositions {
  private:
   double threshold(std::size_t position) const {
     std::size_t n = study_.split;
-    if (study_.average == PersistenceStudy::Average::row) {
-      n = position + 1;
-      if (window_ >= 0) n = std::min(n, static_cast<std::size_t>(window_));
-    }
+    if (study_.average == PersistenceStudy::Average::row)
+      n = position + 1 - model_.first_seen(layer_, position);
     return study_.times / static_cast<double>(n) * (1 + kRounding);
   }
 
   const PersistenceStudy& study_;
-  std::ptrdiff_t window_;
+  const trace::Model& model_;
+  std::uint32_t layer_;
   std::vector<char> early_, late_;
 };
 
@@ -78,7 +77,7 @@ std::vector<LanePersistence> persistence(const trace::Sequence& sequence, const 
   Workers workers(study.threads);
   workers.run(lanes.size(), [&](std::size_t i) {
     const GroupTensors tensors(sequence, lanes[i], {});
-    PivotalPositions pivotal(study, model.layer_window[lanes[i].layer]);
+    PivotalPositions pivotal(study, model, lanes[i].layer);
     for_lane_rows(tensors, first, end, progress, [&](const RowBlock& rows) { pivotal.look(rows); });
     out[i] = pivotal.counts();
   });

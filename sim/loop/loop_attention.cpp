@@ -45,9 +45,7 @@ void LoopRun::keep_own(std::uint32_t layer, const StepTensors& tensors) {
 }
 
 SlotRow LoopRun::slot_row(std::uint32_t layer, std::size_t row, std::size_t lane, Position position) const {
-  const std::int32_t window = config_.layer_window[layer];
-  if (window >= 0 &&
-      static_cast<std::size_t>(position) + static_cast<std::size_t>(window) <= rows_[row].position)
+  if (static_cast<std::size_t>(position) < sequence_.model().first_seen(layer, rows_[row].position))
     return {};
   return text_row(streams_[active_[row]], layer, lane, position);
 }

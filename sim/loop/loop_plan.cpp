@@ -40,6 +40,9 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
   LoopPlan::LoopCellPlan plan;
   const auto probe = eviction.make_eviction(cache_unit(
       sequence.model(), 0, 0, eviction.layer_unit() ? sequence.model().n_kv_heads : 1, request.seed));
+  if (const std::string why = chunk_crossing(sequence, composition, most_tokens(sequence, request));
+      !why.empty())
+    return {composition.name + ": " + why};
   if (probe->streams_prompt()) {
     plan.prefill = Prefill::stream;
   } else if (request.prefill_tokens > 0) {

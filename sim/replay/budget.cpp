@@ -25,10 +25,10 @@ std::string named(std::string_view text) {
   return "budget '" + std::string(text) + "'";
 }
 
-/// Of `n` tokens, those that a lane of every layer holds, added up.
-std::uint64_t held_in_layers(const trace::Model& model, std::size_t n) {
+/// Of `n` tokens, those that a lane of every layer holds or can hold (`of_layer`), added up.
+std::uint64_t held_in_layers(const trace::Model& model, std::size_t n, decltype(held_tokens)* of_layer) {
   std::uint64_t held = 0;
-  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) held += held_tokens(model, layer, n);
+  for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) held += of_layer(model, layer, n);
   return held;
 }
 
@@ -46,7 +46,7 @@ std::size_t fitting_tokens(const policy::Composition& composition, const trace::
       of_layers = composition.representation->ledger_of_layers(shape, tokens, 0);
     } else {
       for (shape.layer = 0; shape.layer < model.n_layers; ++shape.layer)
-        of_layers += composition.representation->ledger(shape, held_tokens(model, shape.layer, tokens), 0);
+        of_layers += composition.representation->ledger(shape, most_held(model, shape.layer, tokens), 0);
     }
     return units * static_cast<double>(of_layers.bits());
   };
@@ -60,7 +60,7 @@ std::size_t fitting_in_windows(const trace::Sequence& sequence, double bytes) {
   const trace::Model& model = sequence.model();
   const double of_token = static_cast<double>(model.n_kv_heads) * static_cast<double>(token_bytes(sequence));
   const auto fits = [&](std::size_t tokens) {
-    return static_cast<double>(held_in_layers(model, tokens)) * of_token <= bytes;
+    return static_cast<double>(held_in_layers(model, tokens, most_held)) * of_token <= bytes;
   };
   std::size_t tokens = 0;
   while (tokens < sequence.length() && fits(tokens + 1)) ++tokens;
@@ -156,7 +156,7 @@ std::vector<std::size_t> layer_budgets(const Budget& budget, const trace::Sequen
   std::vector<std::size_t> out(model.n_layers, budget_tokens(budget, sequence, composition));
   if (budget.unit != Budget::Unit::share) return out;
   for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
-    out[layer] = share_of(budget, held_tokens(model, layer, sequence.prompt_length()));
+    out[layer] = share_of(budget, most_held(model, layer, sequence.prompt_length()));
     if (out[layer] < 1) refuse_too_little(budget);
   }
   return out;
@@ -164,7 +164,8 @@ std::vector<std::size_t> layer_budgets(const Budget& budget, const trace::Sequen
 
 std::uint64_t prompt_bytes(const trace::Sequence& sequence) {
   const trace::Model& model = sequence.model();
-  return held_in_layers(model, sequence.prompt_length()) * model.n_kv_heads * token_bytes(sequence);
+  return held_in_layers(model, sequence.prompt_length(), held_tokens) * model.n_kv_heads *
+         token_bytes(sequence);
 }
 
 std::size_t token_bytes(const trace::Sequence& sequence) {

@@ -275,8 +275,11 @@ void LaneMeasures::outputs(const RowBlock& rows, std::size_t lane, std::uint32_t
       continue;
     }
     const std::vector<std::size_t>& n_attended = n_attended_[c];
-    // A cache that attends everything at the first and the last step of the block evicts nothing in between.
-    if (n_attended[0] == all(0) && n_attended[n - 1] == all(n - 1)) {
+    // Nothing is dropped at one step and there at the next, but where a chunk of attention begins between
+    // them.
+    std::size_t whole_steps = 0;
+    while (whole_steps < n && n_attended[whole_steps] == all(whole_steps)) ++whole_steps;
+    if (whole_steps == n) {
       out->output_cosine += static_cast<double>(n);
       continue;
     }

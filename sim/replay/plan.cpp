@@ -113,7 +113,7 @@ void check_crossing(const trace::Model& model, const policy::Composition& compos
 std::vector<std::size_t> checked_budgets(const trace::Sequence& sequence, const Cell& cell) {
   std::vector<std::size_t> budgets = layer_budgets(cell.budget, sequence, cell.composition);
   for (std::uint32_t layer = 0; layer < budgets.size(); ++layer) {
-    const std::size_t held = held_tokens(sequence.model(), layer, sequence.prompt_length());
+    const std::size_t held = most_held(sequence.model(), layer, sequence.prompt_length());
     if (budgets[layer] >= held) continue;
     std::string named = "budget '" + cell.budget.text + "'";
     if (held < sequence.prompt_length())
@@ -127,7 +127,7 @@ std::vector<std::size_t> checked_budgets(const trace::Sequence& sequence, const 
 double mean_budget(const trace::Model& model, const std::vector<std::size_t>& budgets) {
   std::size_t sum = 0;
   for (std::uint32_t layer = 0; layer < budgets.size(); ++layer)
-    sum += held_tokens(model, layer, budgets[layer]);
+    sum += most_held(model, layer, budgets[layer]);
   return static_cast<double>(sum) / static_cast<double>(budgets.size());
 }
 
@@ -153,6 +153,19 @@ bool stores_pairs(const trace::Model& model, const policy::Part& representation,
     if (error.kind() != ErrorKind::usage) throw;
   }
   return false;
+}
+
+std::string chunk_crossing(const trace::Sequence& sequence, const policy::Composition& composition,
+                           std::size_t length) {
+  const trace::Model& model = sequence.model();
+  const auto& part = composition.representation ? composition.representation : composition.selection;
+  std::size_t border = length;
+  for (std::uint32_t layer = 0; model.chunked && part && layer < model.n_layers; ++layer)
+    border = std::min(border, model.seen_until(layer, sequence.prompt_length() - 1, length));
+  if (border == length) return {};
+  return "at position " + std::to_string(border) +
+         " the text passes into another chunk of the model's attention, where all that a layer holds leaves at "
+         "once; evictions alone, and full, can do that";
 }
 
 bool reads_full_rows(const policy::Part& part) {
@@ -199,7 +212,7 @@ policy::CacheUnit cache_unit(const trace::Model& model, std::uint32_t layer, std
   unit.group = static_cast<int>(model.group());
   unit.head_dim = static_cast<int>(model.head_dim);
   unit.value_dim = static_cast<int>(model.v_head_dim);
-  unit.span = static_cast<std::size_t>(std::max(model.layer_window[layer], 0));
+  (model.chunked ? unit.chunk : unit.span) = static_cast<std::size_t>(std::max(model.layer_window[layer], 0));
   unit.seed = seed;
   unit.tables = tables;
   return unit;
@@ -285,6 +298,8 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
         if (eviction.spec->is_oracle()) plan.needs.queries = true;
       }
       check_scores(plan.eviction_groups[eviction_group], cell.composition);
+      if (const std::string why = chunk_crossing(sequence, cell.composition, sequence.length()); !why.empty())
+        usage_error(why, cell.composition.name);
       if (request.tables != nullptr) check_tables(eviction, *request.tables);
       const auto group_of = [&](const std::optional<policy::Part>& part, std::vector<PartGroup>& groups) {
         if (!part) return Plan::kNone;
@@ -345,7 +360,7 @@ void split_budgets(const trace::Sequence& sequence, const Request& request,
         std::replace(budgets.begin(), budgets.end(), policy::kNeverEvict, length);
         for (std::size_t lane = 0; lane < budgets.size(); ++lane)
           budgets[lane] =
-              held_tokens(model, static_cast<std::uint32_t>(lane / model.n_kv_heads), budgets[lane]);
+              most_held(model, static_cast<std::uint32_t>(lane / model.n_kv_heads), budgets[lane]);
         left.push_back(cell);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::usage) throw;

@@ -83,6 +83,11 @@ EvictionGroup make_eviction_group(const trace::Sequence& sequence, const policy:
 /// only a full cache computes.
 bool reads_full_rows(const policy::Part& part);
 
+/// Returns why a composition cannot run up to `length` tokens of a model whose attention is within chunks:
+/// what stores or indexes tokens cannot lose all at the border of two; empty: it can.
+std::string chunk_crossing(const trace::Sequence& sequence, const policy::Composition& composition,
+                           std::size_t length);
+
 /// Plans everything but lane budgets, from the trace's header alone. Skips and throws as replay() says.
 Plan outline(const trace::Sequence& sequence, const Request& request);
 

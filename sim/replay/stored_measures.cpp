@@ -43,11 +43,8 @@ void StoredMeasures::step(const RecordedStep& recorded, bool each_step) {
   const policy::CacheRows& rows = cache_->stored->rows();
   const std::size_t group = recorded.group(), position = recorded.position(),
                     value_dim = rows.shape().value_dim;
-  const std::ptrdiff_t window = model.layer_window[tensors_->group().layer];
   StoredAttention::Sight sight{.scale = model.attn_scale, .cap = model.logit_softcap};
-  if (window >= 0)
-    sight.first = static_cast<Position>(
-        std::max<std::ptrdiff_t>(0, static_cast<std::ptrdiff_t>(position) + 1 - window));
+  sight.first = static_cast<Position>(model.first_seen(tensors_->group().layer, position));
   if (cache_->attended.size() > rows.slots()) {
     sight.own_key = tensors_->keys(lane_).row(position);
     sight.own_value = tensors_->values(lane_).row(position);

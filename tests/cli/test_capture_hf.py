@@ -350,8 +350,9 @@ class Goldens(HookTest):
             np.testing.assert_allclose(golden[:, row, :first[row]], 0, atol=0)
 
     def test_windows_survive_chunks_and_decoding(self):
-        """mistral_window sees 7 keys; its cache drops the others, so new rows must be taken from the remaining ones."""
-        for name in "mistral_window", "qwen2_late_window":
+        """mistral_window sees 7 keys; its cache drops the others, so new rows must be taken from the remaining ones. In
+        llama4_chunks a chunk ends while tokens are generated."""
+        for name in "mistral_window", "qwen2_late_window", "llama4_chunks":
             model = load(GOLDEN / name)
             ids = load_file(GOLDEN / name / "golden.safetensors")["tokens"].tolist()
             native = self.native(GOLDEN / name, ids, "n.h5", "--max-new-tokens", 12, "--elem", "f32", "--attention", "full")
@@ -364,6 +365,22 @@ class Goldens(HookTest):
                 found = self.read("w.h5")
                 self.assertEqual(found["tokens/id"][...].tolist(), native["tokens/id"][...].tolist())
                 self.compare(found, native, 1e-5, ("q", "k", "v", "rows/p"))
+
+
+    @unittest.skipUnless(transformers.__version__ >= "5", "writes configurations of transformers 5")
+    def test_the_text_of_a_model_that_sees_images(self):
+        text = GOLDEN / "llama4_chunks"
+        vision = dict(hidden_size=16, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14,
+                      vision_output_dim=16, projector_input_dim=16, projector_output_dim=16)
+        both = transformers.Llama4ForConditionalGeneration(transformers.Llama4Config(
+            text_config=json.loads((text / "config.json").read_text()), vision_config=vision))
+        both.language_model.load_state_dict(load(text).state_dict())
+        both.save_pretrained(self.path("both"))
+        ids = load_file(text / "golden.safetensors")["tokens"].tolist()
+        found, expected = (self.native(folder, ids, name, "--max-new-tokens", 9, "--elem", "f32")
+                           for folder, name in ((self.path("both"), "both.h5"), (text, "text.h5")))
+        self.compare(found, expected, 1e-5)
+        np.testing.assert_array_equal(found["tokens/id"][...], expected["tokens/id"][...])
 
 
 class Architectures(HookTest):

@@ -184,7 +184,7 @@ class Join(CommandTest):
                              "--quiet", "-o", name, *options)
             assert made.returncode == 0, made.stderr
 
-    def divided(self, name, ranks, said=True):
+    def divided(self, name, ranks, said=True, more=""):
         """A trace of each rank. More of them than KV heads share these."""
         paths = []
         with h5py.File(self.folder / name) as file:
@@ -202,7 +202,7 @@ class Join(CommandTest):
                              layer_window=file["model/layer_window"][:], inv_freq=file["model/inv_freq"][:],
                              config_json=file["model/config_json"][:].tobytes())
                 capture = Capture(**known(Capture, "capture"))
-                capture.rank = f"{rank} of {ranks}" + (f", each KV head on {copies}" if copies > 1 else "") if said else ""
+                capture.rank = f"{rank} of {ranks}" + (f", each KV head on {copies}" if copies > 1 else "") + more if said else ""
                 segments = [Segment(*map(int, each)) for each in zip(*(file[f"segments/{key}"] for key in ("count", "parent", "phase")))]
                 passes = [Pass(*map(int, each)) for each in zip(*(file[f"passes/{key}"] for key in ("segment", "begin", "q_len")))]
                 header = Header(capture, tokens["id"][:], segments, passes, token_flags=tokens["flags"][:],
@@ -243,6 +243,7 @@ class Join(CommandTest):
                             (["rows.h5", "rows.h5"], "attention rows"),
                             ([parts[0], "run.h5"], "run.h5: is of a run of other ranks than 0-of-4.h5")):
             self.assertIn(what, self.fails(3, "trace", "join", *given, "-o", "no.h5"))
+        self.assertIn('says that it is rank "0 of 2 or so"', self.fails(3, "trace", "join", *self.divided("run.h5", 2, more=" or so"), "-o", "no.h5"))
         self.assertIn("nothing to be joined with", self.fails(2, "trace", "join", "run.h5", "-o", "no.h5"))
         self.assertFalse(list(self.folder.glob("no.h5*")))
 

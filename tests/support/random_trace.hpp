@@ -16,6 +16,7 @@ struct TraceShape {
   double sharpness = 1.5;  ///< standard deviation of q and k components
   std::uint64_t seed = 1;
   std::vector<std::int32_t> layer_window = {};  ///< empty: full attention
+  bool chunked = false;
   bool output_weights = false;
   /// Tokens 1 .. `context` of the prompt are context, those behind are the question; 0: no parts are known.
   std::uint64_t context = 0;
@@ -39,6 +40,7 @@ inline trace::MemoryTrace random_trace(const TraceShape& shape) {
   model.attn_scale = 1.0 / std::sqrt(shape.head_dim);
   model.logit_softcap = shape.softcap;
   model.layer_window = shape.layer_window;
+  model.chunked = shape.chunked;
   for (std::uint32_t i = 0; shape.sinks && i < shape.layers * model.n_q_heads; ++i)
     model.sinks.push_back(static_cast<float>(2 + 2 * normal(combine({shape.seed, 4, i}))));
   trace::Header header = trace::plain_header(model, shape.prompt, shape.decode);

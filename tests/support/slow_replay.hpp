@@ -46,7 +46,8 @@ inline Rows attention(const trace::Sequence& sequence, std::uint32_t layer, std:
     a[t].assign(q.size(), 0.0);
     double sum = std::exp(static_cast<double>(model.sink(layer, query_head)));
     for (std::size_t j = 0; j <= t; ++j) {
-      if (window >= 0 && j + static_cast<std::size_t>(window) <= t) continue;
+      const auto w = static_cast<std::size_t>(window);
+      if (window >= 0 && (model.chunked ? j / w != t / w : j + w <= t)) continue;
       a[t][j] = std::exp(logit(model, q[t], k[j]));
       sum += a[t][j];
     }
@@ -60,9 +61,14 @@ inline double slow_sink(const trace::Model& model, const std::vector<double>& ro
   return model.sinks.empty() ? 0 : 1 - std::accumulate(row.begin(), row.end(), 0.0);
 }
 
-/// Returns the first position that a layer still holds when `n` tokens have come: W of them at most.
+/// Returns the first position that a layer still holds when `n` tokens have come: W of them at most, or those
+/// of the last one's chunk.
 inline std::size_t slow_first_held(const trace::Sequence& sequence, std::uint32_t layer, std::size_t n) {
   const std::int32_t window = sequence.model().layer_window[layer];
+  if (window >= 0 && sequence.model().chunked) {
+    const auto w = static_cast<std::size_t>(window);
+    return (n - 1) / w * w;
+  }
   return window >= 0 && n > static_cast<std::size_t>(window) ? n - static_cast<std::size_t>(window) : 0;
 }
 
@@ -156,26 +162,29 @@ inline std::set<policy::Position> arrive_slowly(policy::Decoder* decoder, policy
                                                 std::vector<policy::Position>& slots) {
   arrival.slots = slots;
   std::set<policy::Position> gone;
+  std::vector<std::size_t> leaving;
   for (std::size_t slot = 0; slot < slots.size(); ++slot)
-    if (static_cast<std::size_t>(slots[slot]) < first_held) arrival.leaving = slot;
-  arrival.full = slots.size() - (arrival.leaving ? 1 : 0) >= capacity;
+    if (static_cast<std::size_t>(slots[slot]) < first_held) leaving.push_back(slot);
+  if (!leaving.empty()) arrival.leaving = leaving.front();
+  arrival.full = leaving.empty() && slots.size() >= capacity;
   std::vector<std::size_t> victims;
   if (decoder) decoder->evict(arrival, victims);
   for (const std::size_t victim : victims) gone.insert(slots[victim]);
-  if (arrival.leaving && gone.insert(slots[*arrival.leaving]).second) {
-    // The decoder has closed up behind its own victims: it hears of the slot by its number there.
-    if (decoder && !victims.empty()) {
-      std::vector<policy::Position> left;
-      for (const policy::Position slot : slots)
-        if (slot == slots[victims[0]] || slot == slots[*arrival.leaving] || !gone.count(slot))
-          left.push_back(slot);
-      const auto at = [&](std::size_t slot) {
-        return static_cast<std::size_t>(std::find(left.begin(), left.end(), slots[slot]) - left.begin());
-      };
-      const std::size_t closing[] = {at(victims[0]), at(*arrival.leaving)};
-      decoder->close_slots(closing);
-    }
-    victims.push_back(*arrival.leaving);
+  std::erase_if(leaving, [&](std::size_t slot) { return !gone.insert(slots[slot]).second; });
+  if (!leaving.empty()) {
+    std::vector<std::size_t> places = leaving;
+    if (!victims.empty()) places.insert(places.begin(), victims[0]);
+    // The decoder has closed up behind its own victims: it hears of slots by their numbers there.
+    std::vector<policy::Position> left;
+    for (const policy::Position slot : slots)
+      if (!gone.count(slot) || std::ranges::any_of(places, [&](std::size_t at) { return slots[at] == slot; }))
+        left.push_back(slot);
+    std::vector<std::size_t> closing;
+    for (const std::size_t at : places)
+      closing.push_back(
+          static_cast<std::size_t>(std::find(left.begin(), left.end(), slots[at]) - left.begin()));
+    if (decoder && closing.size() > 1) decoder->close_slots(closing);
+    victims.insert(victims.end(), leaving.begin(), leaving.end());
   }
   if (victims.empty()) {
     slots.push_back(arrival.position);
@@ -312,7 +321,7 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
   unit.group = static_cast<int>(group);
   unit.head_dim = static_cast<int>(model.head_dim);
   unit.value_dim = static_cast<int>(model.v_head_dim);
-  unit.span = static_cast<std::size_t>(std::max(model.layer_window[layer], 0));
+  (model.chunked ? unit.chunk : unit.span) = static_cast<std::size_t>(std::max(model.layer_window[layer], 0));
   unit.seed = seed;
   const auto eviction = part.make_eviction(unit);
 

@@ -134,7 +134,8 @@ std::string window_text(const trace::Model& model) {
   const auto windowed =
       std::count_if(model.layer_window.begin(), model.layer_window.end(), [](int w) { return w > 0; });
   if (windowed == 0) return "full attention";
-  return "sliding window in " + plural(static_cast<std::uint64_t>(windowed), "layer");
+  return (model.chunked ? "chunks in " : "sliding window in ") +
+         plural(static_cast<std::uint64_t>(windowed), "layer");
 }
 
 /// Says how many layers do not rotate, where some do.
@@ -283,6 +284,7 @@ boost::json::object model_json(const trace::Model& model) {
           {"rope_theta", model.rope_theta},
           {"rope_layout", model.rope_layout},
           {"layer_window", boost::json::value_from(model.layer_window)},
+          {"chunked", model.chunked},
           {"layer_rotates", layer_rotates},
           {"weights_sha256", printable(model.weights_sha256)}};
 }

@@ -39,6 +39,7 @@ class ModelComparison {
     close("rope_attention_factor", a_.rope_attention_factor, b_.rope_attention_factor);
     close("logit_softcap", a_.logit_softcap, b_.logit_softcap);
     list("window of layer", a_.layer_window, b_.layer_window);
+    same("chunks for windows", int{a_.chunked}, int{b_.chunked});
     list("RoPE frequency", a_.inv_freq, b_.inv_freq);
     same("sinks", a_.sinks.size(), b_.sinks.size());
     list("sink", a_.sinks, b_.sinks);

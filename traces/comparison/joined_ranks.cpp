@@ -21,7 +21,9 @@ RankText rank_of(const Source& source) {
   if (text.empty()) return out;
   const int found =
       std::sscanf(text.c_str(), "%u of %u, each KV head on %u", &out.rank, &out.ranks, &out.copies);
-  if (found < 2 || out.rank >= out.ranks || out.copies == 0 || out.ranks % out.copies != 0)
+  std::string read = std::to_string(out.rank) + " of " + std::to_string(out.ranks);
+  if (found == 3) read += ", each KV head on " + std::to_string(out.copies);
+  if (read != text || out.rank >= out.ranks || out.copies == 0 || out.ranks % out.copies != 0)
     input_error("says that it is rank " + in_quotes(text), source.name());
   return out;
 }

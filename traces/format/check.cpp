@@ -49,7 +49,7 @@ class Recomputation {
     transposed_.resize(keys.size());
     for (std::uint64_t j = 0; j < n_; ++j)
       for (std::uint64_t c = 0; c < dim_; ++c) transposed_[c * n_ + j] = keys[j * dim_ + c];
-    window_ = model.layer_window[layer] < 0 ? n_ : static_cast<std::uint64_t>(model.layer_window[layer]);
+    for (std::uint64_t i = 0; i < n_; ++i) first_seen_.push_back(model.first_seen(layer, i));
     scale_ = model.attn_scale;
     softcap_ = model.logit_softcap;
     sink_ = static_cast<double>(model.sink(layer, head));
@@ -61,7 +61,7 @@ class Recomputation {
     std::vector<double> weights(n_);
     for (std::uint64_t i = 0; i < n_; ++i) {
       if (i % 256 == 0) progress.check();
-      const std::uint64_t from = i + 1 - std::min(window_, i + 1);
+      const std::uint64_t from = first_seen_[i];
       std::fill(scores.begin(), scores.end(), 0.0F);
       for (std::uint64_t c = 0; c < dim_; ++c) {
         const float q = queries_[i * dim_ + c];
@@ -84,7 +84,8 @@ class Recomputation {
  private:
   double logit(float score) const { return capped(scale_ * static_cast<double>(score), softcap_); }
 
-  std::uint64_t n_, dim_, window_ = 0;
+  std::uint64_t n_, dim_;
+  std::vector<std::uint64_t> first_seen_;  ///< by each query
   double scale_ = 1, softcap_ = 0, sink_ = 0;
   std::vector<float> queries_, transposed_;
 };
@@ -115,12 +116,11 @@ class LayerCheck {
 
   /// Checks the bounds that hold for all sums of probabilities.
   void laws() {
-    const std::int32_t window = source_.header().model.layer_window[layer_];
+    const Model& model = source_.header().model;
     double mass = 0;
     for (std::size_t j = 0; j < sum_.size(); ++j) {
       const double sum = double{sum_[j]}, slack = tolerance_.sum;
-      std::size_t viewers = sum_.size() - j;
-      if (window >= 0) viewers = std::min(viewers, static_cast<std::size_t>(window));
+      const std::size_t viewers = model.seen_until(layer_, j, sum_.size()) - j;
       if (sum > static_cast<double>(viewers) * (1 + slack))
         return problem("sum", j, "is more than the " + std::to_string(viewers) + " queries that see the key");
       if (double{squares_[j]} > sum * (1 + slack) + kAbsolute)
@@ -130,7 +130,7 @@ class LayerCheck {
     // What sinks take is missing.
     const auto queries = static_cast<double>(sum_.size());
     const double beyond = mass - queries, slack = tolerance_.mass * queries;
-    const bool sinks = !source_.header().model.sinks.empty();
+    const bool sinks = !model.sinks.empty();
     if (beyond > slack || (beyond < -slack && !sinks))
       problem("sum", 0,
               "and its row add up to " + std::to_string(mass) + ", " + (sinks ? "more than" : "not to") +

@@ -1,6 +1,7 @@
 #pragma once
 /// The header of a trace: everything it stores besides tensors. The fields are those of the tables in
 /// traces/format/SCHEMA.md.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -33,7 +34,10 @@ struct Model {
   bool qk_norm = false, qkv_bias = false, tied_embeddings = false;
   std::string weights_sha256;
   std::vector<std::int32_t>
-      layer_window;             ///< [n_layers]; -1: full attention, else key j is seen by t iff t-W < j <= t
+      layer_window;  ///< [n_layers]; -1: full attention, else key j is seen by t iff t-W < j <= t
+  /// Windows are chunks of the path: key j is seen by t iff j <= t and j / W = t / W, in whole numbers (Llama
+  /// 4).
+  bool chunked = false;
   std::vector<float> inv_freq;  ///< [rotary_dim/2], after scaling; of each rotation, where there are several
   std::vector<std::uint32_t> layer_rotation;  ///< [n_layers], of several rotations; empty: there is one
   std::vector<double> rotation_factor;        ///< rope_attention_factor of each of several; else empty
@@ -49,6 +53,19 @@ struct Model {
   float sink(std::uint32_t layer, std::size_t query_head) const {
     return sinks.empty() ? -std::numeric_limits<float>::infinity()
                          : sinks[std::size_t{layer} * n_q_heads + query_head];
+  }
+  /// The first key of its path that the query at `position` sees.
+  std::size_t first_seen(std::uint32_t layer, std::size_t position) const {
+    if (layer_window[layer] < 0) return 0;
+    const auto window = static_cast<std::size_t>(layer_window[layer]);
+    if (chunked) return position - position % window;
+    return position + 1 - std::min(position + 1, window);
+  }
+  /// The end of the queries of a path that see the key at `position`, of the first `n`.
+  std::size_t seen_until(std::uint32_t layer, std::size_t position, std::size_t n) const {
+    if (layer_window[layer] < 0) return n;
+    const auto window = static_cast<std::size_t>(layer_window[layer]);
+    return std::min(n, chunked ? (position / window + 1) * window : position + window);
   }
   /// Which rotation a layer has, of several.
   std::size_t rotation_of(std::uint32_t layer) const {

@@ -8,7 +8,7 @@ def read_trace(path):
     with h5py.File(path, "r") as file:
         if file.attrs["format"] != b"kvtrace" or file.attrs["schema_major"] > 2 or not file.attrs["complete"]:
             raise ValueError(f"{path} is not a complete kvtrace file of schema 1 or 2")
-        if int(file.attrs.get("needs", 0)) > 7:
+        if int(file.attrs.get("needs", 0)) > 15:
             raise ValueError(f"{path} says what this reader does not know")
         model = dict(file["model"].attrs)
         layers = []
@@ -19,6 +19,7 @@ def read_trace(path):
             tensors["wo"] = np.asarray(group["wo"][...], dtype=np.float32) if "wo" in group else None
             tensors["q_token"] = group["q_token"][...] if "q_token" in group else np.arange(file.attrs["n_tokens"])
             tensors["window"] = int(file["model/layer_window"][layer])
+            tensors["chunked"] = int(file.attrs.get("needs", 0)) & 8 != 0
             tensors["sinks"] = file["model/sinks"][layer] if "sinks" in file["model"] else None
             tensors["column"] = {name: data[...] for name, data in group["column"].items()} if "column" in group else None
             layers.append(tensors)
@@ -42,8 +43,10 @@ def visible_means(trace, layer):
     """Mean attention [Hq, C] of each counted token over the counted ones that see it, from column statistics."""
     tensors = trace["layers"][layer]
     sums = tensors["column"]["sum"].astype(np.float64)
-    viewers = np.arange(sums.shape[1], 0, -1)
-    return sums / (np.minimum(viewers, tensors["window"]) if tensors["window"] > 0 else viewers)
+    viewers, window = np.arange(sums.shape[1], 0, -1), tensors["window"]
+    if window > 0:
+        viewers = np.minimum(viewers, window - np.arange(sums.shape[1]) % window if tensors["chunked"] else window)
+    return sums / viewers
 
 
 def attention_row(trace, layer, head, row):
@@ -55,7 +58,8 @@ def attention_row(trace, layer, head, row):
     if model["logit_softcap"] > 0:
         scores = model["logit_softcap"] * np.tanh(scores / model["logit_softcap"])
     if tensors["window"] > 0:
-        scores[: max(0, len(path) - tensors["window"])] = -np.inf
+        own = (len(path) - 1) % tensors["window"] + 1 if tensors["chunked"] else tensors["window"]
+        scores[: max(0, len(path) - own)] = -np.inf
     sink = -np.inf if tensors["sinks"] is None else float(tensors["sinks"][head])
     largest = max(scores.max(), sink)
     weights = np.exp(scores - largest)

@@ -169,6 +169,7 @@ void FileTrace::read_model() {
   Model& model = header_.model;
   model_attributes(model, [&](const char* name, auto& value) { take_field(group, name, value); });
   model.values_in_keys = (needs_ & schema::kValuesInKeys) != 0;
+  model.chunked = (needs_ & schema::kChunks) != 0;
   if (model.values_in_keys) take_field(group, "first_rotated", model.first_rotated);
   model.layer_window = list<std::int32_t>(group, "layer_window", model.n_layers, "n_layers");
   read_rotations();

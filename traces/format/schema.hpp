@@ -42,13 +42,15 @@ enum Needed : std::uint64_t {
   kLayerRotations = 1U << 0,
   kSinks = 1U << 1,
   kValuesInKeys = 1U << 2,
+  kChunks = 1U << 3,
 };
-inline constexpr std::uint64_t kKnownNeeds = kLayerRotations | kSinks | kValuesInKeys;
+inline constexpr std::uint64_t kKnownNeeds = kLayerRotations | kSinks | kValuesInKeys | kChunks;
 
 inline std::uint64_t needs_of(const Model& model) {
   return (model.layer_rotation.empty() ? 0 : std::uint64_t{kLayerRotations}) |
          (model.sinks.empty() ? 0 : std::uint64_t{kSinks}) |
-         (model.values_in_keys ? std::uint64_t{kValuesInKeys} : 0);
+         (model.values_in_keys ? std::uint64_t{kValuesInKeys} : 0) |
+         (model.chunked ? std::uint64_t{kChunks} : 0);
 }
 
 inline std::string layer_group(std::uint32_t layer) {

@@ -150,6 +150,8 @@ constexpr std::string_view kComputed[]{"attn_logit_softcapping",
                                        "n_group",
                                        "scale_attn_weights",
                                        "use_logn_attn",
+                                       "attn_scale",
+                                       "attn_temperature_tuning",
                                        "no_rope_layers",
                                        "no_rope_layer_interval",
                                        "shared_moe_mode"};
@@ -233,11 +235,7 @@ const Family& checked_family(const JsonObject& config, Purpose purpose) {
   const char* alike = purpose == Purpose::run
                           ? ""
                           : " If its layers are those of one of these, say so in a copy of the file.";
-  // Neither traces nor policies know which keys are in a query's chunk.
-  const char* why = type.starts_with("llama4")
-                        ? ": three of four layers attend within chunks of the text, not within windows"
-                        : "";
-  input_error("model type " + in_quotes(type) + " is not supported" + why, config.path("model_type"),
+  input_error("model type " + in_quotes(type) + " is not supported", config.path("model_type"),
               "Supported: " + list + (near.starts_with("Did") ? ". " + near : ".") + alike);
 }
 
@@ -330,6 +328,7 @@ void read_parts(const JsonObject& config, const Family& family, ModelConfig& mod
   if (bias_flag(config, family, "mlp_bias", family.mlp_bias, false)) model.mlp_bias = true;
   if (family.type == "qwen2_moe") model.qkv_bias = config.flag_or("qkv_bias", true);
   if (family.type == "glm4_moe") model.qk_norm = config.flag_or("use_qk_norm", false);
+  if (model.bare_qk_norm) model.qk_norm = model.bare_qk_norm = config.flag_or("use_qk_norm", true);
   if (family.type == "gpt_neox") model.parallel = config.flag_or("use_parallel_residual", true);
   if (family.parts.parallel && !config.flag_or("use_parallel_block", true))
     input_error("blocks of two parts, one behind the other, are not supported",
@@ -411,10 +410,50 @@ std::int32_t read_window(const JsonObject& config, const Family& family) {
   return static_cast<std::int32_t>(window);
 }
 
+/// The layers that no_rope_layers or no_rope_layer_interval exempt from rotation.
+std::vector<bool> unrotated_layers(const JsonObject& config, const Family& family, std::uint32_t n_layers) {
+  const std::uint64_t interval = config.integer_or("no_rope_layer_interval", 1, kMaxLayers, 4);
+  constexpr const char* kListed = "no_rope_layers";
+  const json::array listed = config.has(kListed) ? config.array(kListed) : json::array();
+  const bool by_interval = listed.empty() && (!config.has(kListed) || family.type == "llama4_text");
+  if (!by_interval && listed.size() < n_layers)
+    input_error("lists " + std::to_string(listed.size()) + " layers of " + std::to_string(n_layers),
+                config.path(kListed));
+  std::vector<bool> exempt(n_layers);
+  for (std::uint32_t layer = 0; layer < n_layers; ++layer)
+    exempt[layer] = by_interval ? (layer + 1) % interval == 0
+                                : json_integer(listed[layer], config.path(kListed), 0, 1) == 0;
+  return exempt;
+}
+
+/// The chunk of each layer, -1 of those that see everything.
+std::vector<std::int32_t> read_chunks(const JsonObject& config, const Family& family,
+                                      std::uint32_t n_layers) {
+  constexpr const char* kField = "attention_chunk_size";
+  const std::vector<bool> whole = unrotated_layers(config, family, n_layers);
+  const json::array types = config.has("layer_types") ? config.array("layer_types") : json::array();
+  if (!types.empty() && types.size() != n_layers)
+    input_error("lists " + std::to_string(types.size()) + " layers of " + std::to_string(n_layers),
+                config.path("layer_types"));
+  std::vector<std::int32_t> chunks(n_layers, -1);
+  for (std::uint32_t layer = 0; layer < n_layers; ++layer) {
+    const bool chunked = types.empty() ? !whole[layer] : types[layer] == "chunked_attention";
+    if (!chunked && !types.empty() && types[layer] != "full_attention")
+      input_error("expected full_attention or chunked_attention for layer " + std::to_string(layer),
+                  config.path("layer_types"));
+    if (!chunked) continue;
+    chunks[layer] = static_cast<std::int32_t>(
+        number_or_none(config, kField, std::numeric_limits<std::int32_t>::max(), family.window, 0));
+    if (chunks[layer] == 0) input_error("is required, as layers attend within chunks", config.path(kField));
+  }
+  return chunks;
+}
+
 /// The window of each layer. layer_types selects the sliding layers if the family allows it, and must agree
 /// with the family's fields otherwise.
 std::vector<std::int32_t> read_windows(const JsonObject& config, const Family& family,
                                        std::uint32_t n_layers) {
+  if (family.sliding == Family::Sliding::chunks) return read_chunks(config, family, n_layers);
   const bool chosen =
       family.sliding == Family::Sliding::picked || family.sliding == Family::Sliding::patterned;
   const std::int32_t window = read_window(config, family);
@@ -461,15 +500,7 @@ void read_rotations(const JsonObject& config, const Family& family, ModelConfig&
   if (family.rotated == Rotated::all) return;
   model.apart.resize(model.n_layers);
   if (family.rotated == Rotated::listed) {
-    const std::uint64_t interval = config.integer_or("no_rope_layer_interval", 1, kMaxLayers, 4);
-    constexpr const char* kListed = "no_rope_layers";
-    const json::array listed = config.has(kListed) ? config.array(kListed) : json::array();
-    if (config.has(kListed) && listed.size() < model.n_layers)
-      input_error("lists " + std::to_string(listed.size()) + " layers of " + std::to_string(model.n_layers),
-                  config.path(kListed));
-    for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
-      model.apart[layer] = listed.empty() ? (layer + 1) % interval == 0
-                                          : json_integer(listed[layer], config.path(kListed), 0, 1) == 0;
+    model.apart = unrotated_layers(config, family, model.n_layers);
   } else {
     const bool windows = family.rotated != Rotated::windows ||
                          std::any_of(model.layer_window.begin(), model.layer_window.end(),
@@ -501,6 +532,10 @@ void read_factors(const JsonObject& config, const Family& family, ModelConfig& m
     model.residual_scale = factor("residual_multiplier");
     model.logit_divisor = factor("logits_scaling");
     model.attention_scale = config.number_or("attention_multiplier", 1e-6, 1e6, 1);
+  }
+  if (family.sliding == Family::Sliding::chunks && config.flag_or("attn_temperature_tuning", true)) {
+    model.temperature_floor = config.number_or("floor_scale", 1, 1e9, 8192);
+    model.temperature_scale = config.number_or("attn_scale", 0, 1e6, 0.1);
   }
   if (family.logit_scale != 0)
     model.logit_divisor =
@@ -536,6 +571,7 @@ ModelConfig read_model(JsonObject config, Purpose purpose) {
   read_parts(config, family, model);
   read_layer_kinds(config, family, model);
   model.layer_window = read_windows(config, family, model.n_layers);
+  model.chunked = family.sliding == Family::Sliding::chunks;
   if (purpose == Purpose::sizes) {
     model.stored_weights = read_stored_weights(config);
   } else {
@@ -558,9 +594,16 @@ ModelConfig read(const std::string& text, const std::string& path, Purpose purpo
   const json::value document = parse_config_text(text, path);
   const JsonObject config(document, path);
   ModelConfig model;
-  if (purpose == Purpose::sizes && config.has("text_config")) {
+  // Llama 4's files have a tower of images beside what is run.
+  const bool inner = purpose == Purpose::sizes || config.text_or("model_type", "") == "llama4";
+  if (inner && config.has("text_config")) {
     model = read_model(config.object("text_config"), purpose);
-    if (config.has("quantization_config")) model.stored_weights = read_stored_weights(config);
+    if (purpose == Purpose::run) {
+      model.stored_weights = read_runnable_weights(config);
+      model.architecture = first_architecture(config);
+    }
+    if (purpose == Purpose::sizes && config.has("quantization_config"))
+      model.stored_weights = read_stored_weights(config);
     if (config.has("tie_word_embeddings"))
       model.tied_embeddings = config.flag_or("tie_word_embeddings", false);
     model.text_only = true;

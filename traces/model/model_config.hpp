@@ -47,6 +47,11 @@ struct ModelConfig : LayerParts {
   double attention_scale = 0;  ///< factor on q.k; 0: 1/sqrt(head_dim)
   std::vector<std::int32_t>
       layer_window;  ///< [n_layers]; -1: full attention, else key j is seen by t iff t-W < j <= t
+  /// Windows are chunks of the text: key j is seen by t iff j <= t and j / W = t / W (Llama 4).
+  bool chunked = false;
+  /// Queries of layers that do not rotate are multiplied by 1 + scale * ln(1 + floor((position + 1) /
+  /// floor)); 0: they stay.
+  double temperature_floor = 0, temperature_scale = 0;
   std::vector<std::int32_t> eos;  ///< ids that end generation; may be empty
   std::string json;               ///< config.json verbatim, or gguf_config()
 
@@ -55,12 +60,13 @@ struct ModelConfig : LayerParts {
   /// Whether a layer rotates by other_rope.
   bool rotates_apart(std::uint32_t layer) const { return other_rope && apart[layer]; }
   const RopeConfig& rope_of(std::uint32_t layer) const { return rotates_apart(layer) ? *other_rope : rope; }
+  bool rotates(std::uint32_t layer) const { return rope_of(layer).type != "none"; }
   /// Whether the model has parts that only the processor computes so far.
   bool needs_processor() const {
     return experts.count > 0 || latent.rank > 0 || sinks || norms != kNormsBefore || other_rope ||
            wide_qk_norm || centred_norms || activation != Activation::silu || interleaved ||
            fused_gate_up != fused_qkv || embedding_scale != 1 || residual_scale != 1 || logit_divisor != 1 ||
-           attention_scale != 0 || attention_cap != 0 || logit_cap != 0;
+           attention_scale != 0 || attention_cap != 0 || logit_cap != 0 || bare_qk_norm || chunked;
   }
 };
 

@@ -23,8 +23,9 @@ struct Family {
   double norm_eps = 1e-6;
   bool tied = false;
   /// The layers that use sliding_window: none; all; those that use_sliding_window and layer_types or
-  /// max_window_layers select; those that layer_types select, by default all but every `pattern`-th.
-  enum class Sliding { never, always, picked, patterned } sliding = Sliding::never;
+  /// max_window_layers select; those that layer_types select, by default all but every `pattern`-th; those
+  /// that layer_types or no_rope_layers select, whose windows are chunks.
+  enum class Sliding { never, always, picked, patterned, chunks } sliding = Sliding::never;
   std::uint32_t window = 0, pattern = 0;  ///< of absent fields; window 0: none
   /// The projections that get biases by attention_bias: none, as the class does not know the field.
   enum class Biased { none, qkv, all } attention_bias = Biased::none;
@@ -49,12 +50,13 @@ struct Family {
   /// intermediate_size.
   Experts experts{};
   /// The layers that have experts: all; those behind first_k_dense_replace, of which `dense` is the default;
-  /// by decoder_sparse_step and mlp_only_layers; by expert_layer_period and expert_layer_offset.
-  enum class Sparse { all, behind, stepped, periodic } sparse = Sparse::all;
+  /// by decoder_sparse_step and mlp_only_layers; by expert_layer_period and expert_layer_offset; by
+  /// moe_layers or interleave_moe_layer_step.
+  enum class Sparse { all, behind, stepped, periodic, listed } sparse = Sparse::all;
   std::uint32_t dense = 0;
   /// How wide what all tokens share is: n_shared_experts times an expert, where experts.shared_width is the
-  /// default of that number, or a field of its own.
-  enum class Shared { none, times, own } shared = Shared::none;
+  /// default of that number; a field of its own; or as wide as an expert.
+  enum class Shared { none, times, own, alike } shared = Shared::none;
   /// The layers that remember a state: none; by layer_types or full_attention_interval (gated delta rule);
   /// Mamba 2 by attn_layer_indices, in all layers beside attention, or by hybrid_override_pattern; Mamba 1 by
   /// attn_layer_period and attn_layer_offset.

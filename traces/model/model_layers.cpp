@@ -90,7 +90,10 @@ void read_experts(const JsonObject& config, const Family& family, ModelConfig& m
     experts.gain = static_cast<float>(config.number_or("swiglu_alpha", 1e-3, 1e3, experts.gain));
     experts.limit = static_cast<float>(config.number_or("swiglu_limit", 1e-3, 1e6, experts.limit));
   }
-  if (family.shared == Family::Shared::times) {
+  if (family.shared == Family::Shared::alike) {
+    experts.shared_width = experts.width;
+    model.intermediate_size = small_number(config, "intermediate_size_mlp", kMostWidth, 16384);
+  } else if (family.shared == Family::Shared::times) {
     experts.shared_width =
         experts.width * config.integer_or("n_shared_experts", 0, kMostExperts, experts.shared_width);
   } else if (family.memory == Family::Memory::nemotron) {
@@ -124,6 +127,10 @@ bool has_experts(const JsonObject& config, const Family& family, const Experts& 
     case Family::Sparse::stepped:
       return !lists(config, "mlp_only_layers", layer) &&
              (layer + 1) % config.integer_or("decoder_sparse_step", 1, kMostLayers, 1) == 0;
+    case Family::Sparse::listed: {
+      const std::uint64_t step = config.integer_or("interleave_moe_layer_step", 1, kMostLayers, 1);
+      return config.has("moe_layers") ? lists(config, "moe_layers", layer) : (layer + 1) % step == 0;
+    }
     case Family::Sparse::periodic:
       return experts.count > 1 && at_period(config, "expert", layer, 2, 1);
   }

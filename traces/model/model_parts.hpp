@@ -31,6 +31,7 @@ struct LayerParts {
   bool qkv_bias = false, output_bias = false, mlp_bias = false, head_bias = false;
   bool qk_norm = false;          ///< a norm over each head of queries and of keys
   bool wide_qk_norm = false;     ///< that norm is over all heads at once (OLMo 2 and 3), with weights of each
+  bool bare_qk_norm = false;     ///< that norm has no weights, and only layers that rotate have it (Llama 4)
   bool gated_attention = false;  ///< beside each number of a query stands one that scales the output's
   bool norms_from_one = false;   ///< norms are stored as what is added to one (Gemma)
   bool centred_norms = false;    ///< norms subtract the mean; wide_qk_norm is of each head alone (Command-R)
@@ -65,8 +66,9 @@ struct Experts {
   /// Experts are in so many groups, of which only the best few are chosen from: by the best score of a group,
   /// or the best two of corrected ones. 0: there are no groups.
   std::uint32_t groups = 0, used_groups = 0;
-  float scale = 1;      ///< factor on shares
-  bool biased = false;  ///< router and experts have biases
+  bool scaled_inputs = false;  ///< scores are sigmoids that scale what an expert reads (Llama 4)
+  float scale = 1;             ///< factor on shares
+  bool biased = false;         ///< router and experts have biases
   /// Experts compute (up + 1) gate sigmoid(gain gate), gate at most `limit`, up within it (gpt-oss); limit 0:
   /// as other feed-forwards.
   float gain = 0, limit = 0;

@@ -88,6 +88,7 @@ trace::Model describe_model(const ModelConfig& config, const Weights& weights, c
   model.qk_norm = config.qk_norm;
   model.qkv_bias = config.qkv_bias;
   model.layer_window = config.layer_window;
+  model.chunked = config.chunked;
   model.inv_freq = model::rope_frequencies(config.rope, positions);
   if (config.other_rope) {
     const std::vector<float> others = model::rope_frequencies(*config.other_rope, positions);

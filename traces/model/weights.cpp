@@ -41,11 +41,20 @@ constexpr Renamed kOptNames[]{{"model.embed_", "model.decoder.embed_"},
                               {"post_attention_layernorm", "final_layer_norm"},
                               {"mlp.up_proj", "fc1"},
                               {"mlp.down_proj", "fc2"}};
-std::span<const Renamed> renamed_of(const Checkpoint& checkpoint, const std::string& type) {
+constexpr Renamed kLlama4Names[]{{"mlp.", "feed_forward."}, {"shared_experts", "shared_expert"}};
+/// The same beside a tower of images.
+constexpr Renamed kLlama4TextNames[]{{"mlp.", "feed_forward."},
+                                     {"shared_experts", "shared_expert"},
+                                     {"model.", "language_model.model."},
+                                     {"lm_head", "language_model.lm_head"}};
+std::span<const Renamed> renamed_of(const Checkpoint& checkpoint, const ModelConfig& config) {
+  const std::string& type = config.model_type;
   if (checkpoint.from_gguf()) return {};
   if (type == "mixtral") return kMixtralNames;
   if (type == "gpt_neox") return kNeoxNames;
   if (type == "opt") return kOptNames;
+  if (type == "llama4_text" && config.text_only) return kLlama4TextNames;
+  if (type == "llama4_text") return kLlama4Names;
   return {};
 }
 
@@ -53,9 +62,7 @@ std::span<const Renamed> renamed_of(const Checkpoint& checkpoint, const std::str
 class Loader {
  public:
   Loader(const Checkpoint& checkpoint, const ModelConfig& config)
-      : checkpoint_(checkpoint),
-        stored_(config.stored_weights),
-        names_(renamed_of(checkpoint, config.model_type)) {}
+      : checkpoint_(checkpoint), stored_(config.stored_weights), names_(renamed_of(checkpoint, config)) {}
 
   std::vector<float> vector(const std::string& name, const std::vector<std::uint64_t>& shape) {
     const StoredTensor& tensor = take(name, shape);
@@ -102,24 +109,31 @@ class Loader {
     return parts;
   }
 
+  /// Outputs of a matrix: every `step`-th from `first` on.
+  struct Outputs {
+    std::uint64_t first = 0, step = 1, count = 0;
+  };
+
   /// The matrices of a tensor [count, in, width], which are stored input by input, with their rows of
-  /// `name`_bias [count, width]. Of the width's outputs those from `first` on, every `step`-th.
-  std::vector<Linear> stacked(const std::string& name, std::uint64_t count, std::uint64_t in,
-                              std::uint64_t width, std::uint64_t first, std::uint64_t step) {
-    const std::size_t outs = width / step;
+  /// `name`_bias [count, width] if there are biases. Of the width's outputs `of`.
+  std::vector<Linear> stacked(const std::string& llama_name, std::uint64_t count, std::uint64_t in,
+                              std::uint64_t width, const Outputs& of, bool biased) {
+    const std::string name = in_file(llama_name);
     std::vector<Linear> matrices = checkpoint_.has(name + "_blocks")
-                                       ? stacked_mxfp4(name, count, in, width, first, step)
-                                       : stacked_plain(name, count, in, width, first, step);
+                                       ? stacked_mxfp4(name, count, in, width, of)
+                                       : stacked_plain(name, count, in, width, of);
+    if (!biased) return matrices;
     const std::vector<float> biases = vector(name + "_bias", {count, width});
     for (std::uint64_t number = 0; number < count; ++number)
-      for (std::uint64_t out = 0; out < outs; ++out)
-        matrices[number].bias.push_back(biases[number * width + first + out * step]);
+      for (std::uint64_t out = 0; out < of.count; ++out)
+        matrices[number].bias.push_back(biases[number * width + of.first + out * of.step]);
     return matrices;
   }
 
   bool has(const std::string& name) const { return checkpoint_.has(in_file(name)); }
   /// What the checkpoint calls a tensor.
   std::string in_file(std::string name) const {
+    if (name.starts_with("language_model.")) return name;  // it has its prefix
     for (const auto& [ours, theirs] : names_)
       if (const std::size_t at = name.find(ours); at != std::string::npos)
         name.replace(at, ours.size(), theirs);
@@ -149,10 +163,10 @@ class Loader {
   }
 
   std::vector<Linear> stacked_plain(const std::string& name, std::uint64_t count, std::uint64_t in,
-                                    std::uint64_t width, std::uint64_t first, std::uint64_t step) {
+                                    std::uint64_t width, const Outputs& of) {
     const StoredTensor& tensor = take(name, {count, in, width});
     const Elem elem = tensor_elem(tensor, name);
-    const std::size_t one = elem_bytes(elem), outs = width / step;
+    const std::size_t one = elem_bytes(elem), outs = of.count;
     std::vector<Linear> matrices;
     for (std::uint64_t number = 0; number < count; ++number) {
       const auto rows = std::make_shared<std::vector<std::byte>>(outs * in * one);
@@ -161,7 +175,7 @@ class Loader {
       for (std::uint64_t begin = 0; begin < in; begin += kBlock)
         for (std::uint64_t out = 0; out < outs; ++out)
           for (std::uint64_t i = begin; i < std::min(in, begin + kBlock); ++i)
-            std::copy_n(from + (i * width + first + out * step) * one, one,
+            std::copy_n(from + (i * width + of.first + out * of.step) * one, one,
                         rows->data() + (out * in + i) * one);
       matrices.push_back({rows->data(), elem, outs, in, {}, {}, rows});
     }
@@ -171,7 +185,7 @@ class Loader {
   /// The same in 4 bits (gpt-oss): `name`_blocks [count, width, in / 32, 16], which are stored output by
   /// output, two inputs a byte, and `name`_scales [count, width, in / 32].
   std::vector<Linear> stacked_mxfp4(const std::string& name, std::uint64_t count, std::uint64_t in,
-                                    std::uint64_t width, std::uint64_t first, std::uint64_t step) {
+                                    std::uint64_t width, const Outputs& of) {
     const std::uint64_t blocks = in / mxfp4().items, bytes = in / 2;
     const StoredTensor &pairs = take(name + "_blocks", {count, width, blocks, mxfp4().items / 2}),
                        &scales = take(name + "_scales", {count, width, blocks});
@@ -188,9 +202,11 @@ class Loader {
     std::vector<Linear> matrices;
     for (std::uint64_t number = 0; number < count; ++number) {
       std::vector<std::byte> rows;
-      for (std::uint64_t row = number * width + first; row < (number + 1) * width; row += step)
+      for (std::uint64_t out = 0; out < of.count; ++out) {
+        const std::uint64_t row = number * width + of.first + out * of.step;
         append_mxfp4(pairs.data.subspan(row * bytes, bytes), scales.data.subspan(row * blocks, blocks), rows);
-      matrices.push_back(matrix_of_blocks(mxfp4(), rows.data(), width / step, in));
+      }
+      matrices.push_back(matrix_of_blocks(mxfp4(), rows.data(), of.count, in));
     }
     return matrices;
   }
@@ -324,25 +340,32 @@ GatedMlp load_mlp(Loader& loader, const ModelConfig& config, const std::string& 
   return weights;
 }
 
-/// The experts of gpt-oss: all in one tensor, gates and ups in turn.
+/// The experts of gpt-oss and Llama 4: all in one tensor, gates and ups in turn, or gates before ups.
 ExpertWeights load_stacked_experts(Loader& loader, const ModelConfig& config, const std::string& layer) {
   const Experts& experts = config.experts;
   const std::uint64_t count = experts.count, hidden = config.hidden_size, width = experts.width;
   const std::string mlp = layer + "mlp.", gate_up = mlp + "experts.gate_up_proj";
-  std::vector<Linear> gates = loader.stacked(gate_up, count, hidden, 2 * width, 0, 2),
-                      ups = loader.stacked(gate_up, count, hidden, 2 * width, 1, 2),
-                      downs = loader.stacked(mlp + "experts.down_proj", count, width, hidden, 0, 1);
+  const bool in_turn = experts.biased, biased = experts.biased;
+  const std::uint64_t step = in_turn ? 2 : 1;
+  std::vector<Linear> gates = loader.stacked(gate_up, count, hidden, 2 * width, {0, step, width}, biased),
+                      ups = loader.stacked(gate_up, count, hidden, 2 * width,
+                                           {in_turn ? 1 : width, step, width}, biased),
+                      downs = loader.stacked(mlp + "experts.down_proj", count, width, hidden, {0, 1, hidden},
+                                             biased);
   ExpertWeights weights;
-  weights.router = loader.linear(mlp + "router", count, hidden, true);
+  weights.router = loader.linear(mlp + "router", count, hidden, biased);
   for (std::uint64_t expert = 0; expert < count; ++expert)
     weights.experts.push_back({std::move(gates[expert]), std::move(ups[expert]), std::move(downs[expert])});
+  if (experts.shared_width > 0)
+    weights.shared = load_mlp(loader, config, mlp + "shared_experts.", experts.shared_width);
   return weights;
 }
 
 ExpertWeights load_experts(Loader& loader, const ModelConfig& config, const std::string& layer) {
   const Experts& experts = config.experts;
   const std::string mlp = layer + "mlp.";
-  if (experts.biased && !loader.has(mlp + "experts.0.gate_proj.weight"))  // of a GGUF file each is apart
+  if (experts.scaled_inputs ||
+      (experts.biased && !loader.has(mlp + "experts.0.gate_proj.weight")))  // of a GGUF file each is apart
     return load_stacked_experts(loader, config, layer);
   ExpertWeights weights;
   weights.router = loader.linear(mlp + (experts.biased ? "router" : "gate"), experts.count,
@@ -392,8 +415,9 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::uint32_t
                          &weights.mlp_out_norm};
   for (std::size_t i = 0; i < norms.size(); ++i)
     if (config.norms[i] != nullptr) *norms[i] = load_norm(loader, config, layer + config.norms[i], {hidden});
-  if (config.parallel && weights.mlp_norm.empty()) weights.mlp_norm = weights.attention_norm;
-  if (config.qk_norm) {
+  if (config.bare_qk_norm) {
+    if (config.rotates(index)) weights.q_norm = weights.k_norm = std::vector<float>(config.head_dim, 1.0F);
+  } else if (config.qk_norm) {
     const auto shape = [&](std::uint64_t heads) -> std::vector<std::uint64_t> {
       if (!config.wide_qk_norm) return {config.head_dim};
       if (config.centred_norms) return {heads, config.head_dim};
@@ -434,6 +458,7 @@ void check_unused(const Checkpoint& checkpoint, const ModelConfig& config, const
                   std::vector<std::string>& notes) {
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (loader.taken().contains(name) || redundant(name)) continue;
+    if (config.text_only && !name.starts_with("language_model.")) continue;  // of other senses
     if (name.starts_with(loader.in_file("model.layers.")) && !predicts_further(config, name))
       input_error("a " + config.model_type + " model of " + std::to_string(config.n_layers) +
                       " layers has no such tensor",

@@ -29,7 +29,7 @@ from transformers import (Cohere2Config, Cohere2ForCausalLM, CohereConfig, Coher
                           DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
                           Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GemmaConfig, GemmaForCausalLM, Glm4Config,
                           Glm4ForCausalLM, GlmConfig, GlmForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM, GptOssConfig, GptOssForCausalLM,
-                          GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig,
+                          GraniteConfig, GraniteForCausalLM, Llama4ForCausalLM, Llama4TextConfig, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig,
                           MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
                           Olmo3Config, Olmo3ForCausalLM, OlmoeConfig, OlmoeForCausalLM, OPTConfig, OPTForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig,
@@ -155,6 +155,11 @@ VARIANTS = {
     # The norms of opt-350m, the activation of Galactica.
     "opt_norms_of_sums": (OPTConfig, OPTForCausalLM, torch.bfloat16,
                           OPT | dict(do_layer_norm_before=False, activation_function="gelu", enable_bias=False)),
+    # Chunks of 12 of 40 tokens, a layer that sees everything, does not rotate and sharpens its queries, experts behind a dense layer.
+    "llama4_chunks": (Llama4TextConfig, Llama4ForCausalLM, torch.bfloat16,
+                      dict(tie_word_embeddings=True, no_rope_layers=[1, 0], attention_chunk_size=12, floor_scale=8, attn_scale=0.3,
+                           intermediate_size=16, intermediate_size_mlp=24, num_local_experts=4, num_experts_per_tok=2,
+                           interleave_moe_layer_step=2)),
 }
 
 
@@ -167,6 +172,8 @@ def randomise(model, seed, dtype):
             noise = torch.randn(parameter.shape, generator=generator)
             if name.endswith("bias"):
                 parameter.copy_(0.3 * noise)
+            elif ".experts." in name and model.config.model_type == "llama4_text":  # stored input by input
+                parameter.copy_(1.1 / parameter.shape[-2] ** 0.5 * noise)
             elif "norm" in name:
                 parameter.copy_((0 if model.config.model_type.startswith("gemma") else 1) + 0.2 * noise)  # Gemma adds the one
             elif name.endswith("sinks"):
@@ -204,7 +211,10 @@ def run(model, tokens):
     latents = {}
 
     def rotate(q, k, *args, **kwargs):
-        unrotated.append(k[0].clone())
+        keys = k[0]
+        if model.config.model_type == "llama4_text":  # rows before heads, and a norm behind the rotation, which commutes with it
+            keys = keys.transpose(0, 1) * (keys.transpose(0, 1).square().mean(-1, keepdim=True) + model.config.rms_norm_eps).rsqrt()
+        unrotated.append(keys.clone())
         return originals[0](q, k, *args, **kwargs)
 
     def attend(module, q, k, v, *args, **kwargs):
@@ -220,7 +230,8 @@ def run(model, tokens):
     setattr(code, rotation, rotate)
     code.eager_attention_forward = attend
     hooks = []
-    for index, layer in enumerate(getattr(model.base_model, "decoder", model.base_model).layers):
+    base = model.base_model  # of Llama 4 the model itself
+    for index, layer in enumerate(getattr(base, "decoder", getattr(base, "model", base)).layers):
         if hasattr(getattr(layer, "self_attn", None), "kv_a_layernorm"):
             hooks.append(layer.self_attn.kv_a_layernorm.register_forward_hook(
                 lambda m, i, o, attention=layer.self_attn: latents.__setitem__(attention, o[0].clone())))

@@ -20,10 +20,11 @@ class Scripted final : public policy::Decoder {
     seen.emplace_back(arrival.slots.begin(), arrival.slots.end());
     if (arrival.full) victims = victims_;
   }
+  void close_slots(std::span<const std::size_t> slots) override { closed.assign(slots.begin(), slots.end()); }
   void observe(const policy::Step& step) override { own_slots.push_back(step.own_slot); }
 
   std::vector<Positions> seen;
-  Slots own_slots;
+  Slots own_slots, closed;
 
  private:
   Slots victims_;
@@ -47,9 +48,9 @@ class Fixed final : public policy::Eviction {
 constexpr std::size_t kPrompt = 5, kLength = 9;
 
 struct Driven {
-  explicit Driven(Positions keep, std::optional<Slots> victims = {})
+  explicit Driven(Positions keep, std::optional<Slots> victims = {}, std::size_t chunk = 0)
       : driver(part, std::make_unique<Fixed>(std::move(keep), std::move(victims)),
-               {.layer = 3, .n_layers = 4, .first_kv_head = 1}, kPrompt, kLength) {}
+               {.layer = 3, .n_layers = 4, .first_kv_head = 1, .chunk = chunk}, kPrompt, kLength) {}
 
   void start(std::size_t budget) { driver.start(0, budget, kLength, false); }
   void admit(Position position) {
@@ -94,6 +95,23 @@ TEST_CASE("a cache fills up, then every token takes the slot that the decoder na
   const auto& decoder = dynamic_cast<const Scripted&>(*unit.cache().decoder);
   CHECK(decoder.seen == std::vector<Positions>{{0, 3}, {0, 3, 5}});
   CHECK(decoder.own_slots == Slots{1});
+}
+
+TEST_CASE("all tokens leave where another chunk begins") {
+  // Of a prompt of 5 tokens in chunks of 3 a layer holds tokens 3 and 4.
+  for (const bool decides : {false, true}) {
+    Driven unit({0, 1}, decides ? std::optional(Slots{0}) : std::nullopt, 3);
+    unit.start(3);
+    CHECK(unit.slots() == Positions{3, 4});
+    unit.admit(5);
+    CHECK(unit.slots() == Positions{3, 4, 5});
+    unit.admit(6);
+    CHECK(unit.slots() == Positions{6});
+    CHECK(unit.cache().left_behind == 3);
+    unit.admit(7);
+    CHECK(unit.slots() == Positions{6, 7});
+    if (decides) CHECK(dynamic_cast<const Scripted&>(*unit.cache().decoder).closed == Slots{0, 1, 2});
+  }
 }
 
 TEST_CASE("without a decoder, generated tokens are appended") {

@@ -122,6 +122,28 @@ TEST_CASE("a window layer holds no more than its window at any step") {
   }
 }
 
+TEST_CASE("a layer with chunks holds what the last one does, and nothing where another begins") {
+  // Chunks of 12 in layer 0; layer 1 sees everything. Of 34 tokens layer 0 holds 24 to 33; the third that is
+  // generated begins a chunk.
+  for (const std::size_t prompt : {24, 34}) {
+    Place place("llama4_chunks", prompt);
+    const LoopOutcome outcome = place.run({"full", "h2o", "snapkv(window=2)"}, {"3"});
+    const std::uint64_t lanes = place.golden.config.n_kv_heads;
+    for (std::size_t fed = 0; fed < outcome.references[0].resident.size(); ++fed) {
+      CAPTURE(prompt, fed);
+      // The first token fed is the last of the prompt, asked again.
+      const std::size_t position = prompt - 1 + fed, in_chunk = position % 12 + 1;
+      CHECK(outcome.references[0].resident[fed] == lanes * (in_chunk + position + 1));
+      CHECK(outcome.cells[0].modes[0].resident[fed] == lanes * (in_chunk + position + 1));
+      CHECK(outcome.cells[1].modes[0].resident[fed] == lanes * (std::min<std::size_t>(3, in_chunk) + 3));
+    }
+  }
+  Place place("llama4_chunks", 34);
+  const LoopOutcome refused =
+      place.run({"full", "full+kivi(group=2,residual=4)", "full+quest(read=4,page=2)"}, {"3"});
+  for (std::size_t cell : {1, 2}) CHECK_THAT(refused.cells[cell].skipped, Catch::Contains("at position 36"));
+}
+
 TEST_CASE("the reference generates what the model generates") {
   for (const std::string& variant : model::golden_variants()) {
     Place place(variant);

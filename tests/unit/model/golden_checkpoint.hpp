@@ -61,29 +61,15 @@ inline const std::vector<std::string>& device_variants() {
 inline const std::vector<std::string>& golden_variants() {
   static const std::vector<std::string> kVariants = [] {
     std::vector<std::string> variants = device_variants();
-    for (const char* variant : {"cohere2_rotated_windows",
-                                "cohere_qk_norm",
-                                "deepseek_v2_latent",
-                                "deepseek_v3_latent",
-                                "exaone4_rotated_windows",
-                                "gemma2_capped",
-                                "gemma3_two_rotations",
-                                "gemma_scaled_embedding",
-                                "glm4_four_norms",
-                                "glm_interleaved",
-                                "gpt_neox_parallel",
-                                "gpt_neox_serial",
-                                "gpt_oss_sinks",
-                                "granite_multipliers",
-                                "mixtral_experts",
-                                "olmo2_norms_behind",
-                                "olmo3_yarn_in_full_layers",
-                                "olmoe_experts",
-                                "opt_learned_positions",
-                                "opt_norms_of_sums",
-                                "qwen2_moe_shared",
-                                "qwen3_moe_experts",
-                                "smollm3_unrotated_layer"})
+    for (const char* variant :
+         {"cohere2_rotated_windows", "cohere_qk_norm",          "deepseek_v2_latent",
+          "deepseek_v3_latent",      "exaone4_rotated_windows", "gemma2_capped",
+          "gemma3_two_rotations",    "gemma_scaled_embedding",  "glm4_four_norms",
+          "glm_interleaved",         "gpt_neox_parallel",       "gpt_neox_serial",
+          "gpt_oss_sinks",           "granite_multipliers",     "llama4_chunks",
+          "mixtral_experts",         "olmo2_norms_behind",      "olmo3_yarn_in_full_layers",
+          "olmoe_experts",           "opt_learned_positions",   "opt_norms_of_sums",
+          "qwen2_moe_shared",        "qwen3_moe_experts",       "smollm3_unrotated_layer"})
       variants.emplace_back(variant);
     return variants;
   }();

@@ -330,14 +330,51 @@ TEST_CASE("OPT looks positions up and rotates nothing") {
   }
 }
 
+TEST_CASE("Llama 4: chunks, layers that see everything and do not rotate, experts that read scaled inputs") {
+  using Windows = std::vector<std::int32_t>;
+  const ModelConfig plain = parse(R"("num_hidden_layers":5)", {"num_hidden_layers"}, "llama4_text");
+  CHECK(plain.layer_window == Windows{8192, 8192, 8192, -1, 8192});
+  CHECK(
+      (plain.chunked && plain.qk_norm && plain.bare_qk_norm && plain.interleaved && plain.needs_processor()));
+  CHECK((plain.rotates(0) && !plain.rotates(3) && plain.rope.theta == 5e5));
+  CHECK((plain.temperature_floor == 8192 && plain.temperature_scale == 0.1));
+  CHECK((plain.intermediate_size == 16384 && plain.experts.width == 96 && plain.experts.shared_width == 96));
+  CHECK((plain.experts.count == 16 && plain.experts.used == 1 && plain.experts.scaled_inputs));
+  CHECK(plain.kinds.size() == 1);
+  // As published: an empty list is none.
+  const ModelConfig given = parse(
+      R"("no_rope_layers":[],"moe_layers":[1],"attention_chunk_size":12,"attn_temperature_tuning":false,
+         "use_qk_norm":false,"intermediate_size_mlp":32,"for_llm_compressor":false)",
+      {}, "llama4_text");
+  CHECK((given.layer_window == Windows{12, 12, 12} && given.temperature_floor == 0 && !given.qk_norm));
+  CHECK((given.kinds.size() == 3 && given.kinds[1].mlp == LayerKind::Mlp::experts));
+  const std::string types = R"("layer_types":["full_attention","chunked_attention","full_attention"])";
+  const ModelConfig listed =
+      parse(types + R"(,"no_rope_layers":[1,0,1],"interleave_moe_layer_step":2)", {}, "llama4_text");
+  CHECK((listed.layer_window == Windows{-1, 8192, -1} && listed.rotates(0) && !listed.rotates(1)));
+  CHECK(listed.kinds[0].mlp == LayerKind::Mlp::dense);
+  CHECK_THAT(problem(R"("attention_chunk_size":null)", {}, "llama4_text"), Contains("within chunks"));
+  CHECK_THAT(
+      problem(R"("layer_types":["sliding_attention","full_attention","full_attention"])", {}, "llama4_text"),
+      Contains("chunked_attention"));
+  CHECK_THAT(problem(R"("no_rope_layers":[1])", {}, "llama4_text"), Contains("lists 1 layers of 3"));
+  // Beside a tower of images.
+  const ModelConfig inner = parse_model_config(
+      R"({"model_type":"llama4","architectures":["Llama4ForConditionalGeneration"],"vision_config":{"a":1},)"
+      R"("text_config":)" +
+          config_text("", {}, "llama4_text") + "}",
+      "config.json");
+  CHECK((inner.text_only && inner.chunked && inner.architecture == "Llama4ForConditionalGeneration"));
+  CHECK_THAT(problem(R"("text_config":{})", {}, "llama4"), Contains("model_type"));
+}
+
 TEST_CASE("what kvsim does not compute is refused by name") {
   CHECK_THAT(problem("", {}, "gptj"),
-             Contains("\"gptj\"") && Contains("gpt_neox, gpt_oss, granite, kimi_k2, llama, mistral, mixtral, "
-                                              "olmo2, olmo3, olmoe, opt, phi3, qwen2, qwen2_moe, qwen3, "
-                                              "qwen3_moe, smollm3"));
-  CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama?"));
-  for (const char* type : {"llama4", "llama4_text"})
-    CHECK_THAT(problem("", {}, type), Contains("attend within chunks of the text"));
+             Contains("\"gptj\"") &&
+                 Contains("gpt_neox, gpt_oss, granite, kimi_k2, llama, llama4_text, mistral, mixtral, "
+                          "olmo2, olmo3, olmoe, opt, phi3, qwen2, qwen2_moe, qwen3, "
+                          "qwen3_moe, smollm3"));
+  CHECK_THAT(problem("", {}, "lama"), Contains("Did you mean llama or llama4_text?"));
   CHECK_THAT(problem("", {"model_type"}), Contains("missing \"model_type\""));
   CHECK_THAT(problem(R"("quantization_config":{"quant_method":"awq","bits":4})"), Contains("quantised by"));
   CHECK_THAT(problem(R"("num_local_experts":8)"), Contains("no experts"));

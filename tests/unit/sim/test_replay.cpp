@@ -160,6 +160,46 @@ TEST_CASE("replay agrees with a sliding window") {
   compare({.prompt = 30, .decode = 8, .sinks = true, .layer_window = {12, -1}, .output_weights = true},
           {"9", "50%"});
 }
+TEST_CASE("replay agrees where attention is within chunks") {
+  // The prompt ends within its fourth chunk, and at the end of its third; what is generated passes borders.
+  compare({.layers = 2, .prompt = 40, .decode = 30, .seed = 4, .layer_window = {12, -1}, .chunked = true},
+          {"3", "8", "40%", "100%"});
+  compare({.layers = 2, .prompt = 36, .decode = 9, .seed = 5, .layer_window = {-1, 12}, .chunked = true},
+          {"5", "50%"});
+  compare({.layers = 2,
+           .prompt = 30,
+           .decode = 12,
+           .seed = 6,
+           .layer_window = {9, -1},
+           .chunked = true,
+           .output_weights = true},
+          {"7"}, test::every_policy(), trace::parse_cut("25"));
+}
+TEST_CASE(
+    "a chunk as long as the run changes no number, and one border refuses what cannot lose all at once") {
+  const std::vector<std::string> policies = {"full", "h2o", "snapkv(window=4)",
+                                             "full+kivi(bits=2,group=2,residual=4)", "full+quest(read=50%)"};
+  const auto replayed = [&](std::vector<std::int32_t> windows, bool chunked) {
+    return test::run(
+        test::random_trace({.prompt = 40, .decode = 20, .layer_window = windows, .chunked = chunked}),
+        test::request_of(policies, {"12"}));
+  };
+  const sim::Outcome plain = replayed({-1, -1}, false), whole = replayed({60, -1}, true),
+                     crossing = replayed({50, -1}, true);
+  for (std::size_t cell = 0; cell < policies.size(); ++cell) {
+    CAPTURE(policies[cell], plain.cells[cell].skipped);
+    REQUIRE(plain.cells[cell].skipped.empty());
+    for (std::size_t lane = 0; lane < plain.cells[cell].lanes.size(); ++lane)
+      CHECK(plain.cells[cell].lanes[lane].output_error == whole.cells[cell].lanes[lane].output_error);
+    if (cell < 3)
+      CHECK(crossing.cells[cell].skipped.empty());
+    else
+      CHECK_THAT(crossing.cells[cell].skipped,
+                 Catch::Contains("at position 50") && Catch::Contains("another chunk"));
+  }
+  CHECK(crossing.cells[0].lanes[0].held_at_end == 10);
+  CHECK(crossing.cells[0].lanes[2].held_at_end == 60);
+}
 TEST_CASE("replay agrees where values are in keys") {
   compare({.kv_heads = 1, .group = 4, .prompt = 30, .decode = 8, .latent = true}, {"9", "50%"});
   compare({.kv_heads = 1, .group = 4, .latent = true, .output_weights = true}, {"9"},

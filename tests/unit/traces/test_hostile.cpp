@@ -579,7 +579,8 @@ TEST_CASE("versions, and files that were never finished") {
     replace_attribute<std::uint16_t>(file, "/", "schema_major", 2);
     replace_attribute<std::uint64_t>(file, "/", "needs", bits);
   };
-  refuses([&](hid_t file) { needs(file, 8); }, "victim.h5", "says what this kvsim does not know (needs = 8)");
+  refuses([&](hid_t file) { needs(file, 16); }, "victim.h5",
+          "says what this kvsim does not know (needs = 16)");
   refuses([&](hid_t file) { needs(file, 2); }, "/model", "sinks");
   refuses([&](hid_t file) { needs(file, 1); }, "/model", "n_rotations");
   refuses([](hid_t file) { replace_attribute<std::uint8_t>(file, "/", "complete", 0); }, "victim.h5",

@@ -511,6 +511,25 @@ TEST_CASE("sinks are read back, of a file that older readers refuse") {
                     Catch::Contains("/model/sinks"));
 }
 
+TEST_CASE("chunks are read back, of a file that older readers refuse") {
+  trace::Header header = header_of(Elem::f32, 6, 2);
+  trace::Model& model = header.model;
+  model.layer_window = {-1, 4};
+  model.chunked = true;
+  const Scratch scratch;
+  trace::write_trace(scratch.file("a.h5"), trace::MemoryTrace(header));
+  const auto file = trace::open_trace(scratch.file("a.h5"));
+  const trace::Model& read = file->header().model;
+  CHECK((read.chunked && read.layer_window == model.layer_window));
+  CHECK(std::ranges::count(attributes_of(scratch.file("a.h5"), "/"), "needs") == 1);
+  // Keys 4 to 7 are seen by queries 4 to 7 alone; with a window of 4, key 4 by queries 4 to 7, too.
+  CHECK((read.first_seen(1, 3) == 0 && read.first_seen(1, 4) == 4 && read.first_seen(1, 7) == 4));
+  CHECK((read.seen_until(1, 6, 20) == 8 && read.seen_until(1, 6, 7) == 7 && read.seen_until(0, 6, 20) == 20));
+  model.chunked = false;
+  CHECK((model.first_seen(1, 3) == 0 && model.first_seen(1, 4) == 1 && model.first_seen(1, 7) == 4));
+  CHECK((model.seen_until(1, 6, 20) == 10 && model.seen_until(1, 6, 7) == 7));
+}
+
 TEST_CASE("values that are in keys are stored once, in a file that older readers refuse") {
   for (const Elem elem : {Elem::f32, Elem::bf16}) {
     trace::Header header = header_of(elem, 6, 2);

@@ -57,6 +57,7 @@ trace::Model model_of(nb::handle given) {
   read("rope_type", model.rope_type);
   read("rope_layout", model.rope_layout);
   read("layer_window", model.layer_window);
+  read("chunked", model.chunked);
   for (const nb::handle frequency : given.attr("inv_freq"))
     model.inv_freq.push_back(nb::cast<float>(nb::float_(frequency)));
   if (!given.attr("layer_rotation").is_none()) {

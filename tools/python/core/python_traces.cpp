@@ -118,6 +118,7 @@ nb::dict model_of(const Header& header) {
   out["rope_layout"] = model.rope_layout;
   out["inv_freq"] = array_of(model.inv_freq);
   out["layer_window"] = model.layer_window;
+  out["chunked"] = model.chunked;
   out["config_json"] = model.config_json;
   return out;
 }

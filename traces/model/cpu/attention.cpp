@@ -50,6 +50,7 @@ std::size_t first_visible(const AttentionInput& input, std::size_t row) {
   const std::size_t position = input.past + row;
   if (input.window < 0) return 0;
   const auto window = static_cast<std::size_t>(input.window);
+  if (input.chunked) return position - position % window;
   return position + 1 > window ? position + 1 - window : 0;
 }
 

@@ -132,7 +132,8 @@ struct CpuRun::State {
 
   // Activations of the current pass. The residual stream is `hidden`; the others are scratch.
   std::vector<float> hidden, normed, projected, q, k, v, attended;
-  std::vector<float> entered;  // what a parallel layer's feed-forward reads
+  std::vector<float> entered;       // what a parallel layer's feed-forward reads
+  std::vector<float> temperatures;  // of queries, where layers have any
   FeedForwardSpace space;
 };
 
@@ -171,14 +172,14 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
                                     std::future<void>& showing, PassTiming& timing) {
   const LayerWeights& w = weights.layers[layer];
   const auto eps = static_cast<float>(config.norm_eps);
-  enter_half(workers, config, w.attention_norm, hidden, n, normed);
-  if (config.parallel) enter_half(workers, config, w.mlp_norm, hidden, n, entered);
+  enter_halves(workers, config, w, hidden, n, normed, entered);
 
   const auto split = [&](const HeadTransform& transform, const float* rows, std::vector<float>& out) {
     out.resize(n * transform.heads * transform.dim);
     split_heads(workers, transform, rows, n, out.data());
   };
-  const LayerHeads heads(config, w, rope, options.elem);
+  const LayerHeads heads(config, w, rope, options.elem,
+                         config.rotates(layer) ? std::span<const float>() : temperatures);
   if (w.latent) {
     latent_heads(workers, config, *w.latent, false, heads, normed.data(), n, projected, q, k, v);
   } else {
@@ -214,7 +215,8 @@ void CpuRun::State::layer_attention(std::uint32_t layer, const RopeTable& rope, 
                              options.capacity,
                              options.elem,
                              static_cast<float>(config.attention_cap),
-                             w.sinks.empty() ? nullptr : w.sinks.data()};
+                             w.sinks.empty() ? nullptr : w.sinks.data(),
+                             config.chunked};
   const std::uint64_t wanted = observer.first_attention_row();
   const std::uint64_t first_observed = wanted <= past ? 0 : std::min(n, wanted - past);
   if (first_observed < n) settle(showing);
@@ -306,6 +308,9 @@ PassTiming CpuRun::forward(std::span<const std::int32_t> tokens, RunObserver& ob
   RopeTable other;
   if (s.config.other_rope)
     other = rope_table(s.other_frequencies, s.config.other_rope->attention_factor, s.past, s.n);
+  s.temperatures.clear();
+  for (std::uint64_t row = 0; row < s.n && s.config.temperature_floor != 0; ++row)
+    s.temperatures.push_back(query_temperature(s.config, s.past + row));
   for (std::uint32_t layer = 0; layer < s.config.n_layers; ++layer) {
     const auto layer_start = Clock::now();
     const auto observer_before = s.observer_time;

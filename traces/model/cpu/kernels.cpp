@@ -164,6 +164,8 @@ void split_heads(Workers& workers, const HeadTransform& transform, const float* 
           (transform.interleaved ? rotate_interleaved : rotate)(
               to + transform.first_rotated, rope->cosine.data() + at, rope->sine.data() + at, rope->pairs);
         }
+        if (!transform.factors.empty())
+          for (std::uint64_t i = 0; i < dim; ++i) to[i] *= transform.factors[row];
         round_to(transform.elem, {to, dim});
       }
     }

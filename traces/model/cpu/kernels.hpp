@@ -37,11 +37,12 @@ struct HeadTransform {
   std::uint32_t heads = 0, dim = 0;
   std::span<const float> norm;  ///< RMSNorm over each head, or with heads * dim weights over all; empty: none
   float eps = 0;
-  const RopeTable* rope = nullptr;  ///< null: none
-  Elem elem = Elem::f32;            ///< rounding to this type
-  bool interleaved = false;         ///< components 2i and 2i + 1 rotate together, else i and i + pairs
-  bool centred = false;             ///< layer norm over each head, whichever weights there are
-  std::uint32_t first_rotated = 0;  ///< the first component that rotates
+  const RopeTable* rope = nullptr;   ///< null: none
+  Elem elem = Elem::f32;             ///< rounding to this type
+  bool interleaved = false;          ///< components 2i and 2i + 1 rotate together, else i and i + pairs
+  bool centred = false;              ///< layer norm over each head, whichever weights there are
+  std::uint32_t first_rotated = 0;   ///< the first component that rotates
+  std::span<const float> factors{};  ///< [n]: on what a row has become; empty: none
 };
 /// Rounds to what a cache of these elements holds.
 void round_to(Elem elem, std::span<float> numbers);
@@ -62,6 +63,7 @@ struct AttentionInput {
   float cap = 0;               ///< scores x become cap * tanh(x / cap) before the softmax; 0: they stay
   /// [heads]: a score that takes part in the softmax of each of a head's rows and gives nothing; null: none.
   const float* sinks = nullptr;
+  bool chunked = false;  ///< key j is seen by t iff j <= t and j / window = t / window
 };
 /// Receives row `row` of the n: probabilities p [heads, n_keys] over keys first_key, first_key + 1, ...
 using RowObserver = std::function<void(std::uint64_t row, std::uint64_t first_key, std::uint64_t n_keys,

@@ -41,7 +41,7 @@ void choose_groups(const Experts& experts, std::span<float> scores, float none) 
 
 /// Turns a router's products into the scores that shares are made of.
 void score_experts(const Experts& experts, std::span<float> scores) {
-  if (experts.corrected) {
+  if (experts.corrected || experts.scaled_inputs) {
     for (float& one : scores) one = 1 / (1 + std::exp(-one));
     return;
   }
@@ -56,7 +56,8 @@ void route(const Experts& experts, std::span<const float> correction, std::span<
            std::uint64_t token, std::vector<std::vector<Routed>>& routed) {
   std::vector<float> p(products.begin(), products.end());
   score_experts(experts, p);
-  std::vector<float> chosen_by = p;
+  // Sigmoids of large products are alike.
+  std::vector<float> chosen_by = experts.scaled_inputs ? std::vector(products.begin(), products.end()) : p;
   for (std::size_t i = 0; i < correction.size(); ++i) chosen_by[i] += correction[i];
   if (experts.groups > 0)
     choose_groups(experts, chosen_by, experts.corrected ? -std::numeric_limits<float>::infinity() : 0.0F);
@@ -123,12 +124,15 @@ void apply_experts(Workers& workers, const ModelConfig& config, const ExpertWeig
     space.rows.resize(tokens.size() * width);
     space.out.resize(tokens.size() * width);
     for (std::size_t i = 0; i < tokens.size(); ++i)
-      std::copy_n(x.data() + tokens[i].token * width, width, space.rows.data() + i * width);
+      std::transform(x.data() + tokens[i].token * width, x.data() + (tokens[i].token + 1) * width,
+                     space.rows.data() + i * width,
+                     [&](float one) { return config.experts.scaled_inputs ? tokens[i].share * one : one; });
     gated(workers, config, weights.experts[expert], alike, space.rows.data(), tokens.size(), space.out.data(),
           space);
     for (std::size_t i = 0; i < tokens.size(); ++i)
       for (std::uint64_t j = 0; j < width; ++j)
-        sum[tokens[i].token * width + j] += tokens[i].share * space.out[i * width + j];
+        sum[tokens[i].token * width + j] +=
+            (config.experts.scaled_inputs ? 1 : tokens[i].share) * space.out[i * width + j];
   }
   if (weights.shared) {
     space.out.resize(n * width);
@@ -177,6 +181,17 @@ void enter_half(Workers& workers, const ModelConfig& config, std::span<const flo
                 const std::vector<float>& hidden, std::uint64_t n, std::vector<float>& x) {
   x.resize(hidden.size());
   apply_norm(workers, config, hidden.data(), n, norm, x.data());
+}
+
+void enter_halves(Workers& workers, const ModelConfig& config, const LayerWeights& layer,
+                  const std::vector<float>& hidden, std::uint64_t n, std::vector<float>& x,
+                  std::vector<float>& entered) {
+  enter_half(workers, config, layer.attention_norm, hidden, n, x);
+  if (!config.parallel) return;
+  if (config.norms[2] == nullptr)
+    entered = x;
+  else
+    enter_half(workers, config, layer.mlp_norm, hidden, n, entered);
 }
 
 void leave_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
@@ -236,7 +251,14 @@ void latent_rows(Workers& workers, const ModelConfig& config, const LatentWeight
 
 }  // namespace
 
-LayerHeads::LayerHeads(const ModelConfig& config, const LayerWeights& layer, const RopeTable& rope, Elem elem)
+float query_temperature(const ModelConfig& config, std::uint64_t position) {
+  const float floors =
+      std::floor(static_cast<float>(position + 1) / static_cast<float>(config.temperature_floor));
+  return std::log1p(floors) * static_cast<float>(config.temperature_scale) + 1;
+}
+
+LayerHeads::LayerHeads(const ModelConfig& config, const LayerWeights& layer, const RopeTable& rope, Elem elem,
+                       std::span<const float> temperatures)
     : keys{config.n_kv_heads,
            config.head_dim,
            layer.k_norm,
@@ -249,6 +271,7 @@ LayerHeads::LayerHeads(const ModelConfig& config, const LayerWeights& layer, con
   queries = keys;
   queries.heads = config.n_heads;
   queries.norm = layer.q_norm;
+  queries.factors = temperatures;
 }
 
 void latent_heads(Workers& workers, const ModelConfig& config, const LatentWeights& weights, bool alike,

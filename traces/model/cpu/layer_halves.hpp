@@ -24,14 +24,23 @@ void apply_norm(Workers& workers, const ModelConfig& config, const float* x, std
 /// x [n, hidden] = the residual stream, with a norm before the half if there is one.
 void enter_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 const std::vector<float>& hidden, std::uint64_t n, std::vector<float>& x);
+/// The same for both halves of a layer that computes them side by side: `entered` is what the feed-forward
+/// reads, of other layers left alone. One norm of both is computed once.
+void enter_halves(Workers& workers, const ModelConfig& config, const LayerWeights& layer,
+                  const std::vector<float>& hidden, std::uint64_t n, std::vector<float>& x,
+                  std::vector<float>& entered);
 /// Adds x [n, hidden] to the residual stream: with a norm behind the half if there is one, which may be of
 /// the sum (config.norms_of_sums), times config.residual_scale. Overwrites x.
 void leave_half(Workers& workers, const ModelConfig& config, std::span<const float> norm,
                 std::vector<float>& x, std::uint64_t n, std::vector<float>& hidden);
 
-/// How heads of a layer become queries and keys.
+/// What a query at `position` is multiplied by in layers that do not rotate (config.temperature_floor).
+float query_temperature(const ModelConfig& config, std::uint64_t position);
+
+/// How heads of a layer become queries and keys. `temperatures`: of each row's queries; empty: none.
 struct LayerHeads {
-  LayerHeads(const ModelConfig& config, const LayerWeights& layer, const RopeTable& rope, Elem elem);
+  LayerHeads(const ModelConfig& config, const LayerWeights& layer, const RopeTable& rope, Elem elem,
+             std::span<const float> temperatures);
   HeadTransform queries, keys;
 };
 /// The queries q [heads, n, head_dim], keys k [n, head_dim] and values v [n, value_dim] of latent attention,

@@ -48,6 +48,9 @@ void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const L
   RopeTable most = table_of(rows, frequencies_, config_.rope.attention_factor);
   RopeTable other;
   if (config_.other_rope) other = table_of(rows, other_frequencies_, config_.other_rope->attention_factor);
+  std::vector<float> temperatures;
+  for (const Row& row : rows)
+    if (config_.temperature_floor != 0) temperatures.push_back(query_temperature(config_, row.position));
   hidden_.resize(n_ * width);
   normed_.resize(n_ * width);
   for (std::size_t row = 0; row < n_; ++row)
@@ -55,15 +58,15 @@ void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const L
   for (std::uint32_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& w = weights_.layers[layer];
     const RopeTable& rope = config_.rotates_apart(layer) ? other : most;
-    enter_half(workers_, config_, w.attention_norm, hidden_, n_, normed_);
-    if (config_.parallel) enter_half(workers_, config_, w.mlp_norm, hidden_, n_, entered_);
+    enter_halves(workers_, config_, w, hidden_, n_, normed_, entered_);
     const auto project = [&](const Linear& linear, const HeadTransform& transform, std::vector<float>& out) {
       projected_.resize(n_ * linear.out);
       apply_linear_alike(workers_, linear, normed_.data(), n_, projected_.data());
       out.resize(projected_.size());
       split_heads(workers_, transform, projected_.data(), n_, out.data());
     };
-    const LayerHeads heads(config_, w, rope, elem_);
+    const LayerHeads heads(config_, w, rope, elem_,
+                           config_.rotates(layer) ? std::span<const float>() : temperatures);
     if (w.latent) {
       latent_heads(workers_, config_, *w.latent, true, heads, normed_.data(), n_, projected_, q_, k_, v_);
     } else {
@@ -75,8 +78,8 @@ void StepBatch::forward(std::span<const Row> rows, const Attend& attend, const L
     attend(layer, {q_, k_, v_, n_, config_.head_dim, config_.value_dim()}, attended_);
     if (narrow) {
       const std::span<const std::size_t> kept = narrow(layer);
-      std::vector<float>* all[] = {&hidden_,   &attended_,    &most.cosine,
-                                   &most.sine, &other.cosine, &other.sine};
+      std::vector<float>* all[] = {&hidden_,      &attended_,  &most.cosine, &most.sine,
+                                   &other.cosine, &other.sine, &temperatures};
       for (std::vector<float>* of : all) keep_rows(kept, n_, *of);
       if (config_.parallel) keep_rows(kept, n_, entered_);
       n_ = kept.size();

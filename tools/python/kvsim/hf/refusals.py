@@ -4,7 +4,7 @@ import torch
 from ..writing.trace_error import TraceError
 
 CACHE_LAYERS = {"DynamicLayer", "DynamicSlidingWindowLayer"}
-ATTENTION_KINDS = {"full_attention", "sliding_attention"}
+ATTENTION_KINDS = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
 def check_model(model):
@@ -25,7 +25,9 @@ def check_model(model):
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS
     if kinds:
-        raise TraceError(f"has layers of {', '.join(sorted(kinds))}; full and sliding-window attention are traced", name)
+        raise TraceError(f"has layers of {', '.join(sorted(kinds))}; full, sliding-window and chunked attention are traced", name)
+    if {"sliding_attention", "chunked_attention"} <= set(getattr(config, "layer_types", None) or ()):
+        raise TraceError("has layers with windows and layers with chunks; a trace says one of both", name)
 
 
 def check_generate(model, arguments):

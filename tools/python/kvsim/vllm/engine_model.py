@@ -60,6 +60,7 @@ class EngineModel:
             impl = layer.impl
             odd = [said for said, has in (
                 ("slopes (ALiBi)", getattr(impl, "alibi_slopes", None) is not None), ("attention sinks", layer.has_sink),
+                ("attention within chunks", "Chunked" in type(layer).__name__),  # Llama 4: kvsim capture and kvsim.hf record it
                 ("attention that is not causal", layer.attn_type != "decoder"),
                 ("keys of another layer", layer.kv_sharing_target_layer_name)) if has]
             if odd:
