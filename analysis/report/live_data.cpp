@@ -11,6 +11,7 @@
 #include "analysis/drawing/panel_script.hpp"
 #include "analysis/drawing/policy_style.hpp"
 #include "analysis/drawing/script_text.hpp"
+#include "analysis/figures/results_view.hpp"
 #include "analysis/report/evidence.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/results/cuts.hpp"
@@ -215,7 +216,7 @@ std::string verdict(const Evidence& at, const Metric& metric, const Win& win, co
   }
   std::vector<std::string> apart;
   for (const PolicyMean& each : at.means({metric.key, kAllWorkloads, win.budget}))
-    if (each.role == "policy" && at.overspends(each.params, win.budget) &&
+    if (is_compared(each.policy, each.role) && at.overspends(each.params, win.budget) &&
         metric.prefers(each.mean, best.mean))
       apart.push_back(each.policy);
   if (!apart.empty())

@@ -397,7 +397,7 @@ function firstScreen() {
       cell(shown(row[6], its.percent), interval(row[7], row[8]), { mean: row[6], low: row[7] ?? "", high: row[8] ?? "" });
       const behind = find(study.behind, metric, cut, workload, budget, row[4]), alike = behind && !(behind[6] > 0 || behind[7] < 0);
       if (row === compared[0]) cell("best");
-      else if (!behind) cell("–", study.policies[row[4]].role === "policy" && over(row) ? "over its budget" : "");
+      else if (!behind) cell("–", study.policies[row[4]].role !== "oracle" && !full.includes(row) && over(row) ? "over its budget" : "");
       else {
         const told = alike ? "not distinguishable" : interval(...[behind[6], behind[7]].map(Math.abs).sort((a, b) => a - b));
         cell(`${alike ? "≈ " : ""}${shown(Math.abs(behind[5]), its.percent)}`, behind[6] == null ? "" : told, { behind: behind[5] });
