@@ -104,40 +104,22 @@ struct CellCaches::State {
     return units;
   }
 
-  void begin(const trace::Source& recorded, Progress& progress) {
-    const trace::Sequence whole(recorded);
-    const TableFiles files(whole);
-    request.tables = &files;
-    plan = outline(whole, request);
-    require_planned();
-    Workers workers(request.threads);
-    AllocationPass allocation_pass(whole, request, plan);
-    allocation_pass.run(workers, progress);
-    split_budgets(whole, request, allocation_pass, plan, length);
-    require_planned();
-    layers = std::vector<Layer>(model().n_layers);
-    workers.run(layers.size(), [&](std::size_t index) {
-      Layer& layer = layers[index];
-      const auto number = static_cast<std::uint32_t>(index);
-      layer.units = units_of(number);
-      if (prefill == Prefill::dense) rank(whole, number, layer, progress);
-      layer.arrived.clear();
-      for (Unit& unit : layer.units) {
-        layer.arrived.push_back({unit.first_lane, unit.n_lanes, 0, {}});
-        start(unit);
-      }
-    });
-    request.tables = nullptr;
-    rewind_positions();
-  }
-
-  void rank(const trace::Sequence& whole, std::uint32_t number, Layer& layer, Progress& progress) const {
-    const GroupTensors tensors(whole, {number, 0, model().n_kv_heads}, plan.needs);
-    std::vector<Subscription> subscriptions;
+  /// A layer's units, which are ranked if these subscriptions are replayed.
+  void begin_layer(std::uint32_t number, std::vector<Subscription>& subscriptions) {
+    Layer& layer = layers[number];
+    layer.units = units_of(number);
+    if (prefill == Prefill::stream) return;
     for (Unit& unit : layer.units)
       subscriptions.push_back(
           {&unit.driver.eviction(), unit.first_lane, unit.n_lanes, plan.eviction_groups.front().requirement});
-    replay_prompt(tensors, subscriptions, progress);
+  }
+
+  void start_layer(Layer& layer) const {
+    layer.arrived.clear();
+    for (Unit& unit : layer.units) {
+      layer.arrived.push_back({unit.first_lane, unit.n_lanes, 0, {}});
+      start(unit);
+    }
   }
 
   void start(Unit& unit) const {
@@ -191,7 +173,57 @@ std::uint64_t CellCaches::first_query() const {
 }
 
 void CellCaches::begin(const trace::Source& source, Progress& progress) {
-  state_->begin(source, progress);
+  CellCaches* const alone[] = {this};
+  if (const std::string refused = begin_together(alone, source, progress).front(); !refused.empty())
+    usage_error(refused);
+}
+
+std::vector<std::string> CellCaches::begin_together(std::span<CellCaches* const> caches,
+                                                    const trace::Source& source, Progress& progress) {
+  const trace::Sequence whole(source);
+  const TableFiles files(whole);
+  const State& first = *caches.front()->state_;
+  Request request = first.request;
+  request.tables = &files;
+  request.cells.clear();
+  for (const CellCaches* each : caches) {
+    const Request& own = each->state_->request;
+    if (own.seed != request.seed || each->state_->length != first.length)
+      bug("have another prompt or length", each->state_->composition().name);
+    request.cells.push_back(own.cells.front());
+  }
+  Plan plan = outline(whole, request);
+  Workers workers(request.threads);
+  AllocationPass allocation_pass(whole, request, plan);
+  allocation_pass.run(workers, progress);
+  split_budgets(whole, request, allocation_pass, plan, first.length);
+
+  std::vector<std::string> refused;
+  std::vector<State*> begun;
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    refused.push_back(plan.cells[i].skipped);
+    if (!refused.back().empty()) continue;
+    State& state = *caches[i]->state_;
+    state.request.tables = &files;
+    state.plan = outline(whole, state.request);
+    state.plan.cells = {plan.cells[i]};
+    state.layers = std::vector<State::Layer>(whole.model().n_layers);
+    begun.push_back(&state);
+  }
+  workers.run(whole.model().n_layers, [&](std::size_t index) {
+    const auto number = static_cast<std::uint32_t>(index);
+    std::vector<Subscription> subscriptions;
+    for (State* state : begun) state->begin_layer(number, subscriptions);
+    if (!subscriptions.empty())
+      replay_prompt(GroupTensors(whole, {number, 0, whole.model().n_kv_heads}, plan.needs), subscriptions,
+                    progress);
+    for (State* state : begun) state->start_layer(state->layers[index]);
+  });
+  for (State* state : begun) {
+    state->request.tables = nullptr;
+    state->rewind_positions();
+  }
+  return refused;
 }
 
 void CellCaches::rewind() {

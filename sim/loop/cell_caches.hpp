@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "sim/loop/closed_loop.hpp"
@@ -42,6 +43,11 @@ class CellCaches {
   /// `source`: keys, values and, from first_query() on, queries of the prompt; with the header of the
   /// constructor but for which queries it has. It is not read afterwards. With prefill stream it is not read.
   void begin(const trace::Source& source, Progress& progress);
+  /// begin() of several caches of one prompt, seed and length, with prefill dense: what their policies read
+  /// of it is computed once; `source` has the queries that any of them needs. Returns of each why it cannot
+  /// begin, or an empty text.
+  static std::vector<std::string> begin_together(std::span<CellCaches* const> caches,
+                                                 const trace::Source& source, Progress& progress);
   /// Every cache is as begin() has left it.
   void rewind();
 

@@ -3,14 +3,15 @@
 how long they take.
 
     tests/bench/compare_kvpress.py KVSIM MODEL_DIR [--prompts 20] [--context 600] [--ratios 0.5 0.75 0.875] [--threads 1]
-        [--new-tokens 8] [--clock wall|cpu] [--ours command|hf|hf-alone] [--random FAMILY] [--csv FILE]
+        [--new-tokens 8] [--clock wall|cpu] [--ours command|hf|hf-batch|hf-alone] [--random FAMILY] [--csv FILE]
 
 Needs kvpress, torch, transformers and h5py. A workload of needles is made with kvsim; the cache is cut before the question, in float32. kvpress runs its own
 pipeline on the tokens, press by press, because a press is the state of the model. Of kvsim one of three ways runs beside it:
 
     command   kvsim evaluate: all of a prompt's presses at once
     hf        kvsim.hf.Cache in the same transformers model: the prompt is read once for all presses, then each answers by itself
-    hf-alone  the same, and the prompt is read for each press
+    hf-batch  the same, and sixteen caches answer in one forward call (kvsim.hf.CacheBatch)
+    hf-alone  as hf, and the prompt is read for each press
 
 --random Qwen3 takes a tiny model of that architecture with random weights, and of MODEL_DIR the tokenizer alone. --csv adds a row per press and ratio
 to FILE: policies/kvpress_kept.csv has those of three models.
@@ -137,6 +138,7 @@ class KvsimCaches(Kvsim):
         import kvsim.hf
 
         self.hf = kvsim.hf
+        PRESSES.pop("kvzip(sinks=4)+one_threshold", None)  # its second pass is kvsim evaluate's
         self.model, self.tokenizer = model_of(arguments, "sdpa"), tokenizer_of(arguments)
         end = self.model.generation_config.eos_token_id
         self.end = set() if end is None else set(torch.as_tensor(end).reshape(-1).tolist())
@@ -148,19 +150,29 @@ class KvsimCaches(Kvsim):
         before = len(self.tokenizer(item["prompt"].encode()[:begin].decode())["input_ids"])
         prompt = None if self.arguments.ours == "hf-alone" else self.hf.Prompt(self.model, ids[:before])
         tokens, self.sets = {}, {}
-        for name in PRESSES:
-            for budget in budgets:
-                cache = self.hf.Cache(self.model, name, budget, prompt=prompt, threads=self.arguments.threads)
+        cells = [(name, budget) for budget in budgets for name in PRESSES]
+        together = 16 if self.arguments.ours == "hf-batch" else 1
+        for begin in range(0, len(cells), together):
+            caches = {cell: self.hf.Cache(self.model, *cell, threads=self.arguments.threads) for cell in cells[begin:begin + together]}
+            if prompt is not None:
+                assert not any(prompt.begin(list(caches.values())))
+            for cell, cache in caches.items():
                 if prompt is None:
                     cache.prefill(ids[:before])
-                self.sets[name, budget] = [[set(lane.tolist()) for lane in cache.kept(layer)] for layer in range(len(cache))]
-                tokens[name, budget] = self.generated(cache, ids[before:])
+                self.sets[cell] = [[set(lane.tolist()) for lane in cache.kept(layer)] for layer in range(len(cache))]
+            tokens.update(zip(caches, self.generated(list(caches.values()), ids[before:])))
         return tokens
 
-    def generated(self, cache, question):
-        tokens = [int(cache.feed(question).argmax())]
-        while len(tokens) < self.arguments.new_tokens and tokens[-1] not in self.end:
-            tokens.append(int(cache.feed(tokens[-1:]).argmax()))
+    def generated(self, caches, question):
+        tokens = [[] for _ in caches]
+        batch = self.hf.CacheBatch(caches) if len(caches) > 1 else None
+        rows, feed = list(range(len(caches))), [question] * len(caches)
+        while rows:
+            logits = [caches[0].feed(feed[0])] if batch is None else batch.feed(feed, rows)
+            for row, of in zip(rows, logits):
+                tokens[row].append(int(of.argmax()))
+            rows = [row for row in rows if len(tokens[row]) < self.arguments.new_tokens and tokens[row][-1] not in self.end]
+            feed = [tokens[row][-1:] for row in rows]
         return tokens
 
     def kept(self):
@@ -269,7 +281,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--new-tokens", type=int, default=8)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
-    parser.add_argument("--ours", choices=["command", "hf", "hf-alone"], default="command")
+    parser.add_argument("--ours", choices=["command", "hf", "hf-batch", "hf-alone"], default="command")
     parser.add_argument("--random", metavar="FAMILY")
     parser.add_argument("--csv", metavar="FILE")
     arguments = parser.parse_args()

@@ -251,6 +251,45 @@ class OnTinyModels(unittest.TestCase):
         self.assertLessEqual(set(OFTEN_RUN), set(served))
         self.assertGreater(len(served), 20)
 
+    def test_caches_that_read_together(self):
+        """Each holds what it holds alone, and the model says the same of each to rounding."""
+        question, policies = [7, 8, 9], ["snapkv(window=4)+adakv", "h2o", "full", "tova", "keydiff", "h2o(prompt=stream)"]
+        ids = torch.randint(3, 97, (self.PROMPT,), generator=torch.Generator().manual_seed(2)).tolist()
+        for family in *OFTEN_RUN, "OPT", "Gemma2", "Gemma3", "Cohere2", "GptOss":
+            model = wide(family, **({"sliding_window": 30} if "sliding_window" in FAMILIES[family] else {}))
+            prompt = kvsim.hf.Prompt(model, ids)
+            for again in False, True:
+                alone, together = ([prompt.cache(policy, 0.5) for policy in policies] for _ in range(2))
+                if again:
+                    for cache in alone + together:
+                        cache.ask_again()
+                batch = kvsim.hf.CacheBatch(together)
+                feed = [ids[-1:] if again else question] * len(policies)
+                rows = list(range(len(policies)))
+                for step in range(6):  # each its own tokens, and from some step on not all of them
+                    for row, tokens, logits in zip(rows, feed, batch.feed(feed, rows)):
+                        with self.subTest(family=family, policy=policies[row], again=again, step=step):
+                            self.assertLess(float((logits - alone[row].feed(tokens)).abs().max()), TOLERANCE)
+                            self.assertEqual(kept(together[row]), kept(alone[row]))
+                            self.assertEqual(together[row].resident, alone[row].resident)
+                            self.assertEqual(together[row].length, alone[row].length)
+                    rows = [row for row in rows if step < 2 or row % 2]
+                    feed = [[10 + step + 3 * row] for row in rows]
+
+    def test_caches_that_cannot_read_together(self):
+        prompt = kvsim.hf.Prompt(wide("Llama"), list(range(3, 33)))
+        caches = [prompt.cache("h2o", 0.5) for _ in range(2)]
+        caches[0].feed([5])
+        for of in caches, [prompt.cache("h2o", 0.5), kvsim.hf.Prompt(wide("Llama"), list(range(3, 33))).cache("h2o", 0.5)], [], \
+                [kvsim.hf.Cache(prompt._model, "h2o", 0.5)]:
+            with self.assertRaisesRegex(kvsim.UsageError, "same number of tokens"):
+                kvsim.hf.CacheBatch(of)
+        batch = kvsim.hf.CacheBatch([prompt.cache("h2o", 0.5) for _ in range(2)])
+        with self.assertRaisesRegex(kvsim.UsageError, "as many"):
+            batch.feed([[5]])
+        with self.assertRaisesRegex(kvsim.UsageError, "as many"):
+            batch.feed([[5], [6, 7]])
+
     def test_eager_attention(self):
         self.differ = 0.0
         for policy in "snapkv(window=4)", "h2o":

@@ -1,4 +1,5 @@
 // The caches that decide for a model elsewhere hold at every step what a replay of the same tokens holds.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
@@ -193,6 +194,38 @@ TEST_CASE("caches for a model elsewhere hold what a replay of its tokens holds")
   }
   CHECK(compared > 60);
   CHECK(streamed > 3);
+}
+
+TEST_CASE("caches that begin together hold what each holds that begins alone") {
+  const trace::MemoryTrace prompt =
+      test::random_trace({.prompt = kPrompt, .decode = 0, .output_weights = true});
+  std::vector<std::unique_ptr<CellCaches>> together, alone;
+  for (const char* budget : {"50%", "30%"})
+    for (const std::string& policy : test::every_policy())
+      for (auto* caches : {&together, &alone}) {
+        const CellCachesRequest request{
+            .cell = cell_of(policy, budget), .seed = 7, .threads = 2, .length = kPrompt};
+        if (!refusal([&] {
+               auto made = std::make_unique<CellCaches>(prompt.header(), request);
+               if (made->prefill() == Prefill::dense) caches->push_back(std::move(made));
+             }).empty())
+          break;
+      }
+  std::vector<CellCaches*> all;
+  for (const auto& each : together) all.push_back(each.get());
+  Progress progress;
+  const std::vector<std::string> refused = CellCaches::begin_together(all, prompt, progress);
+  REQUIRE(refused.size() == alone.size());
+  std::size_t begun = 0;
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    CAPTURE(i);
+    CHECK(refusal([&] { alone[i]->begin(prompt, progress); }) == refused[i]);
+    if (!refused[i].empty()) continue;
+    ++begun;
+    for (std::size_t lane = 0; lane < 4; ++lane)
+      CHECK(std::ranges::equal(together[i]->slots(lane / 2, lane % 2), alone[i]->slots(lane / 2, lane % 2)));
+  }
+  CHECK(begun > 100);
 }
 
 TEST_CASE("rewinding goes back to the end of the prompt") {

@@ -166,10 +166,16 @@ class LoopCaches {
   sim::CellCaches& caches() { return *caches_; }
   bool needs_output_weights() const { return header_.output_elem.has_value(); }
 
-  /// All arrays are of the prompt, per layer; queries may be the last rows alone.
-  void begin(const std::vector<Rows>& queries, const std::vector<Rows>& keys, const std::vector<Rows>& values,
-             const std::vector<Rows>& output_weights) {
-    trace::Header header = header_;
+  /// All arrays are of the prompt, per layer; queries may be the last rows alone. Returns of each cache why
+  /// it cannot begin, or an empty text.
+  static std::vector<std::string> begin_together(const std::vector<LoopCaches*>& caches,
+                                                 const std::vector<Rows>& queries,
+                                                 const std::vector<Rows>& keys,
+                                                 const std::vector<Rows>& values,
+                                                 const std::vector<Rows>& output_weights) {
+    if (caches.empty()) return {};
+    trace::Header header = caches.front()->header_;
+    if (!output_weights.empty()) header.output_elem = Elem::f32;
     const std::size_t prompt = header.n_tokens(), held = queries.empty() ? 0 : queries.front().shape(1);
     if (held > prompt) bug("more queries than tokens", "the running model");
     if (held < prompt) {
@@ -178,11 +184,15 @@ class LoopCaches {
       header.capture.q_policy = "window:" + std::to_string(held);
     }
     const ArraySource source(std::move(header), queries, keys, values, output_weights);
-    asked_->run([&] {
+    std::vector<sim::CellCaches*> all;
+    for (const LoopCaches* each : caches) all.push_back(each->caches_.get());
+    std::vector<std::string> refused;
+    caches.front()->asked_->run([&] {
       Progress progress;
       const nb::gil_scoped_release released;
-      caches_->begin(source, progress);
+      refused = sim::CellCaches::begin_together(all, source, progress);
     });
+    return refused;
   }
   /// Of a prompt that is admitted token by token.
   void begin_stream() {
@@ -259,11 +269,13 @@ void bind_caches(nb::module_& module) {
           "The first position whose query begin() needs")
       .def_prop_ro("needs_weights", [](LoopCaches& c) { return c.caches().needs_weights(); })
       .def_prop_ro("needs_output_weights", &LoopCaches::needs_output_weights)
-      .def("begin", &LoopCaches::begin, nb::arg("queries"), nb::arg("keys"), nb::arg("values"),
-           nb::arg("output_weights"),
-           "The prompt in every layer, float32: queries [query heads, rows, head_dim], the last rows of the "
-           "prompt, keys and "
-           "values [KV heads, prompt, dim], output weights [query heads, value_dim, hidden] or none")
+      .def_static(
+          "begin_together", &LoopCaches::begin_together, nb::arg("caches"), nb::arg("queries"),
+          nb::arg("keys"), nb::arg("values"), nb::arg("output_weights"),
+          "Several caches of one prompt that do not stream it; of each why it cannot begin, or ''. The "
+          "prompt in every layer, float32: queries [query heads, rows, head_dim], the last rows of the "
+          "prompt, keys and values [KV heads, prompt, dim], output weights [query heads, value_dim, "
+          "hidden] or none")
       .def("begin_stream", &LoopCaches::begin_stream)
       .def("rewind", &LoopCaches::rewind)
       .def("slots", &LoopCaches::slots, nb::arg("layer"), nb::arg("kv_head"),

@@ -104,11 +104,10 @@ class _OneSequence(transformers.Cache, ServedCache):
 
     def _run(self, ids, chunk):
         """Runs the model on ids, [tokens] or [1, tokens], after what was read; returns the last logits [vocabulary]."""
-        ids = torch.as_tensor(ids).reshape(1, -1).to(self._running.device)
-        with torch.no_grad():
-            for part in ids.split(chunk or ids.shape[1], 1):
-                logits = self._model(input_ids=part, past_key_values=self, use_cache=True).logits
-        return logits[0, -1]
+        ids = torch.as_tensor(ids).reshape(1, -1)
+        for part in ids.split(chunk or ids.shape[1], 1):
+            logits = self._running.last_logits(part, self)
+        return logits[0]
 
 
 class _Queries:
@@ -158,6 +157,25 @@ class Prompt(_OneSequence):
     def _attend(self, layer, query, key, value, dense):
         self.queries.take(layer, query[0], self.length)
         return dense()
+
+    def begin(self, caches: Sequence[Cache]) -> list[str]:
+        """Lets unused caches begin with it; what several policies read of it is computed once. Returns of each why it cannot, or an
+        empty text."""
+        reasons = {}
+        for cache in caches:
+            try:
+                cache._plan_on(self)
+            except _core.PolicyError:
+                raise
+            except _core.UsageError as error:
+                reasons[cache] = str(error)
+        ranked = [cache for cache in caches if cache not in reasons and not cache.streams]
+        reasons.update(zip(ranked, _rank(ranked, self.recorded)))
+        for cache in ranked:
+            if not reasons[cache]:
+                cache._given = self
+                cache._fill(self.layers)
+        return [reasons.get(cache, "") for cache in caches]
 
     def cache(self, policy: Policy, budget: Budget, **options: Any) -> Cache:
         """A Cache that begins at the end of this prompt; options as of Cache."""
@@ -225,6 +243,10 @@ class Cache(_OneSequence):
 
     def begin_with(self, prompt: Prompt) -> None:
         """Begins with a Prompt that has been read. A policy that takes the prompt token by token reads its tokens again."""
+        if reason := prompt.begin([self])[0]:
+            _core.refuse(reason, "", "")
+
+    def _plan_on(self, prompt):
         self._require_unused()
         if prompt._model is not self._model:
             _refuse("and its prompt are of different models")
@@ -232,10 +254,6 @@ class Cache(_OneSequence):
         if self.streams:
             self._decides = None
             self.prefill(prompt.ids)
-            return
-        self._given = prompt
-        self._rank(prompt.recorded)
-        self._fill(prompt.layers)
 
     @property
     def streams(self) -> bool:
@@ -287,11 +305,9 @@ class Cache(_OneSequence):
     def _end_prompt(self):
         if self._queries is not None:
             queries, self._queries = self._queries, None
-            self._rank(_on_host(queries, self.layers))
+            if reason := _rank([self], _on_host(queries, self.layers))[0]:
+                _core.refuse(reason, "", "")
             self._fill(self.layers, drop=True)
-
-    def _rank(self, recorded):
-        self._decides.begin(*recorded, self._running.output_weights() if self._decides.needs_output_weights else [])
 
     @torch.no_grad()
     def _fill(self, layers, drop=False):
@@ -357,13 +373,18 @@ class Cache(_OneSequence):
         if not self._hold:
             self._end_prompt()
 
+    def reached(self, layer, query):
+        """The forward call attends in a layer; query: [query heads, head_dim] of its last token."""
+        self._expects.discard(layer)
+        if self.queries_seen is not None:
+            self.queries_seen[layer] = query
+
     def _attend(self, layer, query, key, value, dense):
         if self._queries is not None:
             self._queries.take(layer, query[0], self.length)
             return dense()
         query, key, value = query[0], key[0], value[0]
-        if self.queries_seen is not None:
-            self.queries_seen[layer] = query[:, -1]
+        self.reached(layer, query[:, -1])
         if self._again:
             out = self._repeat(layer, query, key, value)
         elif self._decides.decodes(layer):
@@ -378,25 +399,36 @@ class Cache(_OneSequence):
     def _step(self, layer, index, query, key, value):
         """One token, of which a decoder may let others leave: query [query heads, 1, head_dim]."""
         slots, position = self._slots[layer], self.length + index
-        arrived = self._decides.admit(layer, position, _host(key), _host(value), _host(query[:, 0]), self._token_flags[index])
-        own = [slot for _, n_lanes, slot, _ in arrived for _ in range(n_lanes)]
-        victims = [leaving for _, n_lanes, _, leaving in arrived for _ in range(n_lanes)]
-        slots.join(position, key, value, own, victims)
+        slots.join(position, key, value, *self.admit(layer, index, _host(key), _host(value), _host(query[:, 0])))
         out, weights = slots.attend(self._grouped(query), position, self._running.rule_of(layer))
+        self.attended(layer, index, weights)
+        return out.flatten(0, 1)
+
+    def admit(self, layer, index, key, value, query):
+        """A token of the forward call, on the processor: of each KV head the slot that it takes, and the slots that leave."""
+        arrived = self._decides.admit(layer, self.length + index, key, value, query, self._token_flags[index])
+        return ([slot for _, n_lanes, slot, _ in arrived for _ in range(n_lanes)],
+                [leaving for _, n_lanes, _, leaving in arrived for _ in range(n_lanes)])
+
+    def attended(self, layer, index, weights):
+        """What the token then attended: of each KV head weights [group, 1, slots]."""
         seen = torch.cat([weight.reshape(-1) for weight in weights]).cpu() if self._decides.needs_weights else None
         self._decides.attended(layer, seen)
-        self.resident[index] += slots.total
-        return out.flatten(0, 1)
+        self.resident[index] += self._slots[layer].total
 
     def _append(self, layer, query, key, value):
         """Tokens that only join."""
+        self.admit_all(layer)
         slots = self._slots[layer]
-        before = slots.total
-        for index in range(len(self._ids)):
-            self._decides.admit(layer, self.length + index, None, None, None, self._token_flags[index])
-            self.resident[index] += before + (index + 1) * len(slots.counts)
         slots.append(self.length, key, value)
         return slots.attend(self._grouped(query), self.length, self._running.rule_of(layer))[0].flatten(0, 1)
+
+    def admit_all(self, layer):
+        """All tokens of the forward call, which let none leave."""
+        slots = self._slots[layer]
+        for index in range(len(self._ids)):
+            self._decides.admit(layer, self.length + index, None, None, None, self._token_flags[index])
+            self.resident[index] += slots.total + (index + 1) * len(slots.counts)
 
     def _repeat(self, layer, query, key, value):
         """The prompt's last token again: its key and value are the new ones, and where it was evicted it attends itself beside
@@ -417,6 +449,15 @@ class Cache(_OneSequence):
         for head in missing:
             out[head] = slots.attend_beside(head, grouped[head], key[head, 0], value[head, 0], self.length, rule)
         return out.flatten(0, 1)
+
+
+def _rank(caches, recorded):
+    """Ranks a prompt, of which _on_host() has been recorded, for all caches at once: of each why it cannot be, or an empty text."""
+    decide = [cache._decides for cache in caches]
+    if not decide:
+        return []
+    weights = caches[0]._running.output_weights() if any(each.needs_output_weights for each in decide) else []
+    return _core.CellCaches.begin_together(decide, *recorded, weights)
 
 
 def _host(rows):

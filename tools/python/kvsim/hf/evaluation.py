@@ -16,6 +16,7 @@ from .._progress import Progress, shown
 from .._table import Note, Table
 from ..writing.trace_header import FLAGS
 from .cache import Cache, Prompt
+from .cache_batch import CacheBatch
 from .running_model import running_model
 from .token_text import TokenText
 
@@ -23,23 +24,26 @@ from .token_text import TokenText
 def evaluate(model, tokenizer, workload: Path | Iterable[Mapping[str, Any]], policies: Policy | Iterable[Policy],
              budgets: Budget | Iterable[Budget], *, cut: str | int | Iterable[str | int] = "prompt", mode: str = "both",
              per: str = "answer", force: str = "answer", max_new_tokens: int = 8, seed: int = 0, chunk: int | None = None,
-             threads: int = 0, progress: Progress = None) -> Table:
+             threads: int = 0, batch: int = 16, progress: Progress = None) -> Table:
     """The rows of `kvsim evaluate`, of a model of transformers that runs here, on the processor or a GPU.
 
     tokenizer: of transformers. workload, policies, budgets, cut: as of kvsim.evaluate. mode: "teacher" (every cache is fed the
     same tokens), "greedy" (its own) or "both". per: rows per "answer", "token" or "layer". force: what teacher mode feeds, the
     expected "answer" where there is one, or what the "full" cache generates. chunk: prompt tokens per forward call; None: all.
+    batch: how many caches that evicted read what follows in one forward call.
 
     Every prompt is read once, with full attention, for all policies and budgets; the full cache, which they are compared with,
-    answers through the same code. Questions about one context are separate requests. A cell that cannot run has a reason in the
-    column `skipped`. Raises UsageError, InputError, PolicyError, and TraceError for models that kvsim.hf.trace refuses.
+    answers through the same code. In a batch, numbers differ from those of a cache alone by rounding; with batch=1 they do not. Questions
+    about one context are separate requests. A cell that cannot run has a reason in the column `skipped`. Raises UsageError, InputError, PolicyError, and TraceError for models that kvsim.hf.trace refuses.
     """
     texts, written = _asked(policies)
     cells = _core.Cells(texts, [_budget(budget) for budget in _list(budgets)], written)
     if force not in ("answer", "full"):
         _core.refuse(f"unknown choice {force!r}", "force", "It is answer or full.")
     answers = _core.Answers(cells, mode, per, seed)
-    asked = _Asked(model, tokenizer, cells, answers, force == "answer", max_new_tokens, seed, chunk, threads)
+    if batch < 1:
+        _core.refuse(f"holds {batch} caches", "batch", "It is at least 1.")
+    asked = _Asked(model, tokenizer, cells, answers, force == "answer", max_new_tokens, seed, chunk, threads, batch)
     items, follow = _read(workload), shown(progress)
     try:
         for done, item in enumerate(items):
@@ -76,9 +80,9 @@ def _end_ids(model):
 class _Asked:
     """What all items share."""
 
-    def __init__(self, model, tokenizer, cells, answers, force_answer, max_new_tokens, seed, chunk, threads):
+    def __init__(self, model, tokenizer, cells, answers, force_answer, max_new_tokens, seed, chunk, threads, batch):
         self.model, self.tokenizer, self.cells, self.answers = model, tokenizer, cells, answers
-        self.force_answer, self.max_new_tokens, self.chunk = force_answer, max_new_tokens, chunk
+        self.force_answer, self.max_new_tokens, self.chunk, self.batch = force_answer, max_new_tokens, chunk, batch
         self.options = {"seed": seed, "threads": threads, "max_tokens": None}
         self.running = running_model(model)
         self.text = TokenText(tokenizer)
@@ -137,78 +141,102 @@ class _Item:
         prompt = Prompt(asked.model, self._ids[:before], chunk=asked.chunk, tokenizer=asked.text)
         question = self._ids[before:]
         answered = _core.AnsweredItem(before, len(question) or 1, str(cut))
-        references = {}
-        for mode in asked.answers.modes:
-            references[mode] = _Run(self, prompt.cache("full", 1.0), question, mode, None)
-            answered.add_reference(references[mode].stream)
+        references = {mode: self._runs([prompt.cache("full", 1.0)], question, mode, None)[0] for mode in asked.answers.modes}
+        for reference in references.values():
+            answered.add_reference(reference.stream)
+        cells = {}
+        for caches in self._groups(prompt, before, cells):
+            cells.update(zip(caches, self._answered(caches, prompt, question, references)))
         for index in range(len(asked.cells)):
-            self._add_cell(answered, index, prompt, question, references)
+            answered.add_cell(*cells[index])
         asked.answers.add(self._item, answered, asked.name, asked.decode, asked.lanes, asked.token_bytes)
 
-    def _add_cell(self, answered, index, prompt, question, references):
+    def _groups(self, prompt, before, skipped):
+        """Caches that answer together, {cell: cache}. What cannot run is added to `skipped`."""
         asked = self._asked
-        streams, kept, cache = [], 0, None
-        try:
-            for mode in asked.answers.modes:
-                cache = self._cache(index, prompt, cache)
-                kept = cache.held_tokens / asked.lanes
-                streams.append(_Run(self, cache, question, mode, references[mode]).stream)
-        except _core.PolicyError:
-            raise
-        except _core.UsageError as error:
-            return answered.add_cell(str(error), False, 0, 0, [])
-        answered.add_cell("", cache.streams, cache.budget_tokens, kept, streams)
+        for begin in range(0, len(asked.cells), asked.batch):
+            group = {index: self._unused(index) for index in range(begin, min(begin + asked.batch, len(asked.cells)))}
+            for index, reason in zip(list(group), prompt.begin(list(group.values()))):
+                if reason:
+                    skipped[index] = reason, False, 0, 0, []
+                    del group[index]
+            whole = [index for index, cache in group.items() if cache.held_tokens == before * asked.lanes]
+            for index in whole:
+                yield {index: group.pop(index)}  # alone, so that what evicted nothing answers as the full cache does to the bit
+            if group:
+                yield group
 
-    def _cache(self, index, prompt, used):
-        """A cell's cache at the end of the prompt."""
-        if used is not None and not used.streams:
+    def _answered(self, caches, prompt, question, references):
+        """What caches answer together, of each what AnsweredItem.add_cell() takes."""
+        streams = [[] for _ in caches]
+        first = [(cache.streams, cache.budget_tokens, cache.held_tokens / self._asked.lanes) for cache in caches.values()]
+        for number, (mode, reference) in enumerate(references.items()):
+            if number:
+                caches = {index: self._again(index, prompt, cache) for index, cache in caches.items()}
+            for of, run in zip(streams, self._runs(list(caches.values()), question, mode, reference)):
+                of.append(run.stream)
+        return [("", *of, streams_) for of, streams_ in zip(first, streams)]
+
+    def _unused(self, index):
+        return Cache.of_cell(self._asked.model, self._asked.cells, index, tokenizer=self._asked.text, **self._asked.options)
+
+    def _again(self, index, prompt, used):
+        """A cell's cache at the end of the prompt once more."""
+        if not used.streams:
             used.rewind()
             return used
-        cache = Cache.of_cell(self._asked.model, self._asked.cells, index, tokenizer=self._asked.text, **self._asked.options)
+        cache = self._unused(index)
         cache.begin_with(prompt)
         return cache
 
+    def _runs(self, caches, question, mode, reference):
+        """Lets caches at the end of the prompt answer together."""
+        runs = [_Run(self, cache, question, mode, reference) for cache in caches]
+        if not question:
+            for cache in caches:
+                cache.ask_again()
+        feed = (lambda ids, rows: caches[0].feed(ids)[None]) if len(caches) == 1 else CacheBatch(caches).feed
+        with _StatesOf(self._asked.running, caches) as states:
+            while rows := [index for index, run in enumerate(runs) if run.following]:
+                logits = feed([runs[index].following for index in rows], rows).float().cpu()
+                for row, index in enumerate(rows):
+                    runs[index].take(logits[row].contiguous(), states.of(row, caches[index]))
+        for run in runs:
+            run.end(self._evidence)
+        return runs
+
 
 class _Run:
-    """One cache in one mode: what is fed, what it answers, and how far that is from the full cache's."""
+    """One cache in one mode: what it is fed next (`following`, [] at the end), what it answers, and how far that is from the full cache's."""
 
     def __init__(self, item, cache, question, mode, reference):
-        asked = item._asked
-        self._asked, self._cache, self._reference = asked, cache, reference
+        self._asked, self._cache, self._reference = item._asked, cache, reference
         self.stream = _core.Stream()
-        self.logits, self.states, self._states = [], [], None
-        forced = item._answer if mode == "teacher" else []
-        most = len(forced) or asked.max_new_tokens
-        compared = mode == "teacher" and reference is not None
-        with _StatesOf(asked.running, cache) as self._states:
-            if not question:
-                cache.ask_again()
-            self._feed(question or item._ids[-1:])
-            while True:
-                logits, k = self.logits[-1], len(self.stream.tokens)
-                token = forced[k] if forced else _core.choose_greedily(logits)
-                if reference is None:
-                    self.stream.margin(logits)
-                if compared:
-                    token = reference.stream.tokens[k]
-                    self.stream.measure(reference.logits[k], logits, token)
-                    self.stream.drift(*(part for pair in zip(reference.states[k], self.states[k]) for part in pair))
-                self.stream.take(token)
-                if k + 1 == most or (not forced and token in asked.end_ids):
-                    break
-                self._feed([token])
-        self._end(item._evidence)
-        if reference is not None:
-            self.logits, self.states = [], []
+        self.logits, self.states = [], []  # of the reference, which others are compared with
+        self._forced = item._answer if mode == "teacher" else []
+        self._most = len(self._forced) or self._asked.max_new_tokens
+        self._compared = mode == "teacher" and reference is not None
+        self.following = question or item._ids[-1:]
 
-    def _feed(self, ids):
-        logits = self._cache.feed(ids)
-        self.logits.append(logits.float().cpu().contiguous())
-        self.states.append(self._states.latest())
+    def take(self, logits, states):
+        """What the model says after `following`: logits [vocabulary], and what _StatesOf.of() returns."""
         for resident in self._cache.resident:
             self.stream.fed(resident)
+        k = len(self.stream.tokens)
+        token = self._forced[k] if self._forced else _core.choose_greedily(logits)
+        if self._reference is None:
+            self.stream.margin(logits)
+            self.logits.append(logits)
+            self.states.append(states)
+        if self._compared:
+            token = self._reference.stream.tokens[k]
+            self.stream.measure(self._reference.logits[k], logits, token)
+            self.stream.drift(*(part for pair in zip(self._reference.states[k], states) for part in pair))
+        self.stream.take(token)
+        ended = k + 1 == self._most or (not self._forced and token in self._asked.end_ids)
+        self.following = [] if ended else [token]
 
-    def _end(self, evidence):
+    def end(self, evidence):
         about, lanes = self._asked.running.about, self._asked.lanes
         held = nowhere = None
         if len(evidence):
@@ -219,27 +247,31 @@ class _Run:
 
 
 class _StatesOf:
-    """The latest token's queries and residual stream in every layer of a running cache."""
+    """The latest token's queries and residual stream in every layer of running caches."""
 
-    def __init__(self, running, cache):
-        self._running, self._cache = running, cache
-        self._residual = [None] * len(cache.layers)
+    def __init__(self, running, caches):
+        self._running, self._caches = running, caches
+        self._residual = [None] * running.about.n_layers
 
     def __enter__(self):
-        self._cache.queries_seen = [None] * len(self._residual)
+        for cache in self._caches:
+            cache.queries_seen = [None] * len(self._residual)
         self._hooks = [layer.register_forward_hook(self._keep(index)) for index, layer in enumerate(self._running.decoder.layers)]
         return self
 
     def __exit__(self, *error):
-        self._cache.queries_seen = None
+        for cache in self._caches:
+            cache.queries_seen = None
         for hook in self._hooks:
             hook.remove()
 
     def _keep(self, index):
         def hook(module, arguments, output):
-            self._residual[index] = (output[0] if isinstance(output, tuple) else output)[0, -1].detach()
+            self._residual[index] = (output[0] if isinstance(output, tuple) else output)[:, -1].detach()
         return hook
 
-    def latest(self):
-        """(queries of every layer [query heads, head_dim], residual stream after every layer [hidden]), on the processor."""
-        return tuple([rows.float().cpu().contiguous() for rows in of] for of in (self._cache.queries_seen, self._residual))
+    def of(self, row, cache):
+        """(queries of every layer [query heads, head_dim], residual stream after every layer [hidden]) of a row of the batch, on the
+        processor."""
+        return tuple([rows.float().cpu().contiguous() for rows in of]
+                     for of in (cache.queries_seen, [residual[row] for residual in self._residual]))

@@ -59,29 +59,44 @@ class LaneSlots:
     def _of(self, head):
         return slice(self._first[head], self._first[head] + self.counts[head])
 
+    def has_room(self, new):
+        """Whether so many tokens can join every head."""
+        return all(count + new <= capacity for count, capacity in zip(self.counts, self._capacities))
+
     def _grow(self, room):
+        capacities = [count + room for count in self.counts]
+        self.move_to([torch.empty((sum(capacities), *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+                      for tensor in (self.keys, self.values, self.positions)], capacities)
+
+    def move_to(self, buffers, capacities):
+        """From now on the slots are in these buffers of keys, values and positions, which have so many for each head."""
         before = [self._of(head) for head in range(len(self.counts))]
-        old = self.keys, self.values, self.positions
-        self._layout([count + room for count in self.counts])
-        new = [torch.empty((self._size, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device) for tensor in old]
+        self._layout(capacities)
         for head, was in enumerate(before):
-            for to, tensor in zip(new, old):
+            for to, tensor in zip(buffers, (self.keys, self.values, self.positions)):
                 to[self._of(head)] = tensor[was]
-        self.keys, self.values, self.positions = new
+        self.keys, self.values, self.positions = buffers
 
     def join(self, position, key, value, slots, victims):
-        """A token joins every head: key [KV heads, head_dim], value [.., value_dim]. slots, victims: of each head the slot that
-        the token takes, and the slots that leave, of which it takes the first; the others close up."""
+        """A token joins every head: key [KV heads, head_dim], value [.., value_dim]; slots, victims: as of take()."""
         if any(not leaving and count == capacity
                for leaving, count, capacity in zip(victims, self.counts, self._capacities)):
             self._grow(ROOM)
+        self._write(self.take(slots, victims), key, value, position)
+
+    def take(self, slots, victims):
+        """Makes place for a token in every head: of each the slot that the token takes, and the slots that leave, of which it takes
+        the first; the others close up. Returns the token's rows of the buffers."""
         for head, leaving in enumerate(victims):
             if len(leaving) > 1:
                 self._close_up(head, leaving[1:])
             elif not leaving:
                 self.counts[head] += 1
-        rows = torch.tensor([first + slot for first, slot in zip(self._first, slots)]).to(self.keys.device)
-        self.keys[rows], self.values[rows], self.positions[rows] = key, value, position
+        return [first + slot for first, slot in zip(self._first, slots)]
+
+    def _write(self, rows, keys, values, positions):
+        rows = torch.tensor(rows).to(self.keys.device)
+        self.keys[rows], self.values[rows], self.positions[rows] = keys, values, positions
 
     def _close_up(self, head, leaving):
         here = self._of(head)
@@ -95,14 +110,17 @@ class LaneSlots:
 
     def append(self, position, keys, values):
         """Tokens join every head behind the last slot: keys [KV heads, tokens, head_dim], from a position on."""
-        new = keys.shape[1]
-        if any(count + new > capacity for count, capacity in zip(self.counts, self._capacities)):
+        heads, new = keys.shape[:2]
+        if not self.has_room(new):
             self._grow(new + ROOM)
-        for head in range(len(self.counts)):
-            here = slice(self._of(head).stop, self._of(head).stop + new)
-            self.keys[here], self.values[here] = keys[head], values[head]
-            self.positions[here] = torch.arange(position, position + new, device=self.positions.device)
+        self._write(self.extend(new), keys.flatten(0, 1), values.flatten(0, 1),
+                    torch.arange(position, position + new, device=keys.device).repeat(heads))
+
+    def extend(self, new):
+        """Makes place for tokens behind every head's last slot. Returns their rows of the buffers, one head's behind the other's."""
+        rows = [first + count + i for first, count in zip(self._first, self.counts) for i in range(new)]
         self.counts = [count + new for count in self.counts]
+        return rows
 
     def replace(self, head, slot, key, value):
         self.keys[self._first[head] + slot], self.values[self._first[head] + slot] = key, value
@@ -116,34 +134,34 @@ class LaneSlots:
         if len(set(self.counts)) == 1 and len(set(self._capacities)) == 1:
             def view(tensor):
                 return tensor.view(len(self.counts), self._capacities[0], *tensor.shape[1:])[:, :self.counts[0]]
-            out, weights = _attention(query, view(self.keys), view(self.values), rule, rule.sinks,
-                                      self._hidden(view(self.positions), position, query.shape[2], rule))
+            out, weights = attention_of(query, view(self.keys), view(self.values), rule, rule.sinks,
+                                      hidden_slots(view(self.positions), position, query.shape[2], rule))
             return out, list(weights)
-        parts = [_attention(query[head], self.keys[self._of(head)], self.values[self._of(head)], rule, rule.sinks_of(head),
-                            self._hidden(self.positions[self._of(head)], position, query.shape[2], rule)) for head in heads]
+        parts = [attention_of(query[head], self.keys[self._of(head)], self.values[self._of(head)], rule, rule.sinks_of(head),
+                            hidden_slots(self.positions[self._of(head)], position, query.shape[2], rule)) for head in heads]
         return torch.stack([out for out, _ in parts]), [weights for _, weights in parts]
 
     def attend_beside(self, head, query, key, value, position, rule):
         """Attention of one head's query [group, 1, head_dim] over its slots and a token that has none."""
         here = self._of(head)
-        hidden = self._hidden(torch.cat([self.positions[here], self.positions.new_tensor([position])]), position, 1, rule)
-        return _attention(query, torch.cat([self.keys[here], key[None]]), torch.cat([self.values[here], value[None]]), rule,
+        hidden = hidden_slots(torch.cat([self.positions[here], self.positions.new_tensor([position])]), position, 1, rule)
+        return attention_of(query, torch.cat([self.keys[here], key[None]]), torch.cat([self.values[here], value[None]]), rule,
                           rule.sinks_of(head), hidden)[0]
 
-    @staticmethod
-    def _hidden(positions, first, count, rule):
-        """Which slots the queries do not see, [.., tokens, slots]; None: they see all."""
-        window = rule.window
-        if count == 1 and window < 0:
-            return None
-        query = torch.arange(first, first + count, device=positions.device)[:, None]
-        hidden = positions[..., None, :] > query
-        if window < 0:
-            return hidden
-        return hidden | (positions[..., None, :] < (query - query % window if rule.chunked else query - window + 1))
+
+def hidden_slots(positions, first, count, rule):
+    """Which slots the queries do not see, [.., tokens, slots]; None: they see all."""
+    window = rule.window
+    if count == 1 and window < 0:
+        return None
+    query = torch.arange(first, first + count, device=positions.device)[:, None]
+    hidden = positions[..., None, :] > query
+    if window < 0:
+        return hidden
+    return hidden | (positions[..., None, :] < (query - query % window if rule.chunked else query - window + 1))
 
 
-def _attention(query, keys, values, rule, sinks, hidden):
+def attention_of(query, keys, values, rule, sinks, hidden):
     """query [.., group, tokens, d], keys and values [.., slots, d], sinks [.., group] or None, hidden [.., tokens, slots]: (outputs,
     weights)."""
     *lead, group, count, dim = query.shape

@@ -1,4 +1,5 @@
 """A model of transformers whose attention reaches kvsim's caches: what is known of it, and the hooks in it."""
+import inspect
 import threading
 import weakref
 
@@ -79,6 +80,8 @@ class RunningModel:
 
     def __init__(self, model):
         refusals.check_model(model)
+        self._model = weakref.ref(model)
+        self._last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
         self.decoder = decoder_of(model)
         first = next(model.parameters())
         self.device, self.dtype = first.device, first.dtype
@@ -122,6 +125,11 @@ class RunningModel:
         for hook in self._hooks:
             hook.remove()
         return False
+
+    def last_logits(self, ids, cache):
+        """Runs the model on ids [sequences, tokens]: the last token's logits [sequences, vocabulary]."""
+        with torch.no_grad():
+            return self._model()(input_ids=ids.to(self.device), past_key_values=cache, use_cache=True, **self._last).logits[:, -1]
 
     def rule_of(self, layer):
         """How a layer attends."""
