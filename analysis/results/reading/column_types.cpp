@@ -17,7 +17,8 @@ bool is_text_key(std::string_view key) {
       "fits",      "cut",         "holding",       "item",         "mode",        "prefill",
       "positions", "skipped",     "turns",         "profile",      "prompt_rows", "decode_rows",
       "clear",     "budget_kind", "window",        "part",         "category",    "session",
-      "tier",      "kv",          "device_policy", "host_policy",  "ssd_policy",  "keeping"};
+      "tier",      "kv",          "device_policy", "host_policy",  "ssd_policy",  "keeping",
+      "drafter",   "helped"};
   if (std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys)) return true;
   // What limits an operation of a pass is said in words; bounds of metrics are numbers.
   return key.ends_with("_bound") && (key.starts_with("prefill_") || key.starts_with("step_"));
