@@ -164,7 +164,7 @@ Columns<CostRow> of_drafts() {
   using cost::Drafting;
   return {
       {"drafter", "", "the model whose cache drafts (--draft); empty: this row's own cache does",
-       [](const CostRow& row) { return Value(row.drafter); }},
+       [](const CostRow& row) { return row.drafter.empty() ? Value() : Value(row.drafter); }},
       {"draft_prefill_seconds", "s", "of the prompts in that model, if it is another",
        [](const CostRow& row) { return row.drafting ? Value(row.draft_prefill) : Value(); }},
       {"draft_seconds", "s", "of a drafting step", of_draft(&Drafting::draft)},

@@ -34,6 +34,7 @@ struct Row {
   std::string machine{};                     ///< that the row was priced for; empty: it was not
   std::string skipped;                       ///< why metrics are undefined; shown as a note, no column
   bool own_budget = false;  ///< the policy decides by itself how much it keeps, whatever the budget
+  bool own_total = false;   ///< because its allocation has a total of its own
   bool oracle = false;      ///< knows the future: a bound at its own split, not a policy
 
   /// A metric of all_metrics(), undefined until it is set. Throws Error(bug) for a key that no metric has.

@@ -102,7 +102,7 @@ void restrict_resources() {
 /// The child's whole life. The undefined behaviour sanitizer looks into an exception's type with system calls
 /// that the filter refuses.
 [[noreturn]] __attribute__((no_sanitize("vptr"))) void live(const std::function<std::string()>& work,
-                                                            const FileDescriptor& pipe, pid_t parent) {
+                                                            const FileDescriptor& pipe, pid_t parent) try {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it died before it could be watched
   ::prctl(PR_SET_DUMPABLE, 0);
@@ -128,6 +128,9 @@ void restrict_resources() {
     ::_exit(1);
   }
   ::_exit(0);
+} catch (...) {
+  ::_exit(1);  // no memory for the filter or the text; what is thrown must not reach the parent's code, which
+               // runs here, too
 }
 
 /// All that the child sends, or an interruption.

@@ -109,7 +109,7 @@ void tell_what_surprises(const std::vector<analysis::Row>& rows, const analysis:
   if (format != analysis::Format::table)  // which says it itself
     for (const std::string& cells : analysis::skipped_cells(rows)) note("skipped: " + cells);
   for (const analysis::Row& row : rows) {
-    if (row.scope != analysis::Scope::all || row["allotted_tokens"].value_or(0) == 0 ||
+    if (row.scope != analysis::Scope::all || !row.own_total || row["allotted_tokens"].value_or(0) == 0 ||
         row["allotted_tokens"] == row.budget_tokens)
       continue;
     note(row.trace + ": " + row.policy + " at " + row.budget + " was asked for " +
