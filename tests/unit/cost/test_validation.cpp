@@ -63,6 +63,7 @@ TEST_CASE("no source lost an entry, and every entry is of its class") {
       {"FasterTransformer", {0, 0, 6, 0, 0, 0, 0, 6}},
       {"llama.cpp on an M2 Pro", {0, 0, 3, 0, 3, 0, 0, 8}},
       {"SnapKV, Fig. 7", {0, 0, 0, 2, 3, 0, 1, 6}},
+      {"Block Transformer", {0, 0, 0, 9, 0, 1, 0, 10}},  // sizes, caches; the gain is missed
       {"Gains that abstracts state", {0, 0, 0, 0, 0, 0, 0, 20}}};
   CHECK(validation_sources().size() == expected.size());
   for (const Source& source : validation_sources()) {
