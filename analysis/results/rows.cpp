@@ -177,7 +177,8 @@ std::vector<Row> make_rows(const std::string& trace_name, const sim::Request& re
     identity.skipped = outcome.cells[i].skipped;
     identity.holding = outcome.cells[i].holding;
     identity.own_budget = has_own_budget(cell.composition);
-    identity.own_total = identity.own_budget && cell.composition.allocation.own_total();
+    identity.own_total =
+        cell.composition.allocation.spec != nullptr && cell.composition.allocation.own_total();
     identity.oracle = is_oracle(cell.composition);
     const std::vector<Row> of_cell = CellRows(outcome, outcome.cells[i], identity).make(scope);
     rows.insert(rows.end(), of_cell.begin(), of_cell.end());
