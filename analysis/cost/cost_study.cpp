@@ -47,12 +47,16 @@ std::vector<Point> points_of(const CostStudy& study) {
   return out;
 }
 
+cost::Serving at_point(cost::Serving serving, const Point& point) {
+  serving.prompt = point.prompt;
+  serving.generate = point.generate;
+  serving.batch = point.batch;
+  return serving;
+}
+
 cost::SweepPoint sweep_point(const CostStudy& study, const cost::Model& model, const cost::Serving& serving,
                              const Point& point) {
-  cost::SweepPoint out{&model, &study.machine, point.policy, serving};
-  out.serving.prompt = point.prompt;
-  out.serving.generate = point.generate;
-  out.serving.batch = point.batch;
+  cost::SweepPoint out{&model, &study.machine, point.policy, at_point(serving, point)};
   out.budget = point.budget ? budget_tokens(*point.budget, model, serving.layout, *point.policy, point.prompt,
                                             point.generate)
                             : point.prompt + point.generate;
@@ -180,14 +184,9 @@ std::vector<CostRow> cost_rows(const CostStudy& study) {
     if (study.computed)
       row.assembly =
           cost::assembly_time(study.model, study.machine, asked[i].serving, *study.computed, study.documents);
-    if (study.predictor) {
-      cost::Serving small = study.predictor->serving;
-      small.prompt = points[i].prompt;
-      small.generate = points[i].generate;
-      small.batch = points[i].batch;
-      row.prediction =
-          cost::prediction_time(study.model, asked[i].serving, study.predictor->model, small, study.machine);
-    }
+    if (study.predictor)
+      row.prediction = cost::prediction_time(study.model, asked[i].serving, study.predictor->model,
+                                             at_point(study.predictor->serving, points[i]), study.machine);
     if (study.acceptance)
       price_drafting(row, study, asked[i].serving, (study.drafter ? drafts : results)[i].estimate);
   }

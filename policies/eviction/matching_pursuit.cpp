@@ -109,11 +109,9 @@ class MatchingPursuit final : public ScoredEviction {
 Cost cost_of(const Params& params, const CostShape& shape) {
   const double rows = real(reference_rows(shape.prompt, params.count("rows"))) * real(shape.query_heads),
                pairs = rows * real(shape.prompt), turns = params.share("share") * real(shape.prompt);
-  Work scores = over_keys(shape, shape.prompt, 0);
-  scores.flops += 2 * real(shape.head_dim) * pairs +
-                  turns * (2 * pairs + real(shape.kv_heads * shape.prompt) * turns) +
+  Work scores = over_keys(shape, shape.prompt, 0) + softmax_of(shape, pairs);
+  scores.flops += turns * (2 * pairs + real(shape.kv_heads * shape.prompt) * turns) +
                   real(shape.kv_heads) * turns * turns * turns;
-  scores.ops += 5 * pairs;
   scores.launches += 3 * turns;
   return scored_cost(params, shape, prompt_scoring(0, scores));
 }

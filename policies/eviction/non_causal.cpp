@@ -31,11 +31,9 @@ class NonCausal final : public ScoredEviction {
 Cost cost_of(const Params& params, const CostShape& shape) {
   const double pairs =
       real(shape.query_heads) * real(shape.prompt) * real(std::min(params.count("chunk"), shape.prompt));
-  Work scores = over_values(shape, shape.prompt, 2) +
-                pooling(shape, Pooling::parse(params.word("pool")).kernel) +
-                over_keys(shape, shape.prompt, 0);
-  scores.flops += 2 * real(shape.head_dim) * pairs;
-  scores.ops += 5 * pairs;
+  const Work scores = over_values(shape, shape.prompt, 2) +
+                      pooling(shape, Pooling::parse(params.word("pool")).kernel) +
+                      over_keys(shape, shape.prompt, 0) + softmax_of(shape, pairs);
   return scored_cost(params, shape, prompt_scoring(0, scores));
 }
 

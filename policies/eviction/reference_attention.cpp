@@ -40,10 +40,8 @@ class ReferenceAttention final : public ScoredEviction {
 Cost cost_of(const Params& params, const CostShape& shape) {
   const double pairs =
       real(reference_rows(shape.prompt, params.count("rows"))) * real(shape.query_heads) * real(shape.prompt);
-  Work scores = over_keys(shape, shape.prompt, 0);
-  scores.flops += 2 * real(shape.head_dim) * pairs;
-  scores.ops += 5 * pairs;
-  return scored_cost(params, shape, prompt_scoring(0, scores));
+  return scored_cost(params, shape,
+                     prompt_scoring(0, over_keys(shape, shape.prompt, 0) + softmax_of(shape, pairs)));
 }
 
 }  // namespace

@@ -54,7 +54,6 @@ void UnitDriver<Store>::find_leaving(const Cache& cache, Position position) {
 template <SlotStore Store>
 void UnitDriver<Store>::add_leaving(Cache& cache) {
   cache.left_behind += leaving_.size();
-  std::vector<std::size_t> closing;
   const auto named = [&](std::size_t slot) {
     return std::find(victims_.begin(), victims_.end(), slot) != victims_.end();
   };
@@ -65,9 +64,12 @@ void UnitDriver<Store>::add_leaving(Cache& cache) {
   };
   std::erase_if(leaving_, named);
   if (leaving_.empty()) return;
-  if (!victims_.empty()) closing.push_back(closed_up(victims_.front()));
-  for (const std::size_t slot : leaving_) closing.push_back(closed_up(slot));
-  if (cache.decoder && closing.size() > 1) cache.decoder->close_slots(closing);
+  if (cache.decoder) {
+    closing_.clear();
+    if (!victims_.empty()) closing_.push_back(closed_up(victims_.front()));
+    for (const std::size_t slot : leaving_) closing_.push_back(closed_up(slot));
+    if (closing_.size() > 1) cache.decoder->close_slots(closing_);
+  }
   victims_.insert(victims_.end(), leaving_.begin(), leaving_.end());
 }
 

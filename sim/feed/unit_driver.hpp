@@ -184,7 +184,7 @@ class UnitDriver {
       first_;  ///< window, chunk; rows of the prompt that it reaches, position of the first
   std::size_t length_, generated_;
   std::vector<Cache> caches_;
-  std::vector<std::size_t> victims_, distinct_, leaving_;  // scratch
+  std::vector<std::size_t> victims_, distinct_, leaving_, closing_;  // scratch
 };
 
 extern template class UnitDriver<IndexStore>;

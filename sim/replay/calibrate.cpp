@@ -98,12 +98,7 @@ Calibration calibrate(const policy::Part& codec, std::span<const CalibrationRun>
   if (runs.empty()) usage_error("no trace to measure");
   check_shapes(runs);
   const trace::Model& model = runs[0].sequence->model();
-  Calibration out{.maker = codec.spec->calibration_maker(codec.params),
-                  .model = model.name,
-                  .n_layers = model.n_layers,
-                  .n_kv_heads = model.n_kv_heads,
-                  .head_dim = model.head_dim,
-                  .value_dim = model.v_head_dim};
+  Calibration out = calibration_of(model, codec.spec->calibration_maker(codec.params));
   std::uint64_t tokens = 0;
   for (const CalibrationRun& run : runs) {
     const std::string content = run.sequence->source().content_sha256();

@@ -55,6 +55,23 @@ Calibration::Table read_table(const hdf5::InputGroup& group, const std::string& 
 
 }  // namespace
 
+Calibration calibration_of(const trace::Model& model, std::string maker) {
+  return {.maker = std::move(maker),
+          .model = model.name,
+          .n_layers = model.n_layers,
+          .n_kv_heads = model.n_kv_heads,
+          .head_dim = model.head_dim,
+          .value_dim = model.v_head_dim};
+}
+
+const CalibrationTrace* measured_on(const Calibration& calibration, const std::string& content_sha256,
+                                    const std::string& prompt_sha256) {
+  const auto same = [](const std::string& a, const std::string& b) { return !a.empty() && a == b; };
+  for (const CalibrationTrace& trace : calibration.traces)
+    if (same(trace.content_sha256, content_sha256) || same(trace.prompt_sha256, prompt_sha256)) return &trace;
+  return nullptr;
+}
+
 std::string prompt_digest(const trace::Sequence& sequence) {
   const std::vector<std::int32_t>& ids = sequence.source().header().token_id;
   Sha256 digest;

@@ -29,6 +29,13 @@ struct Calibration {
   std::vector<Table> tables{};
 };
 
+/// One of the model's shape, without runs and tables.
+Calibration calibration_of(const trace::Model& model, std::string maker);
+
+/// Returns the measured run of which a digest is this one, known on both sides; null: there is none.
+const CalibrationTrace* measured_on(const Calibration& calibration, const std::string& content_sha256,
+                                    const std::string& prompt_sha256);
+
 /// SHA-256 over the token ids of the prompt as it was recorded, wherever a cut ends it: the same text is
 /// recognised in another capture of it and in a running model. Empty if ids are withheld.
 std::string prompt_digest(const trace::Sequence& sequence);

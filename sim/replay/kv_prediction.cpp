@@ -8,22 +8,20 @@
 #include "sim/base/error.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
+#include "traces/format/schema.hpp"
 
 namespace kvsim::sim {
 namespace {
 
+using trace::schema::tensor_dim;
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 constexpr trace::Tensor kTensors[] = {trace::Tensor::key, trace::Tensor::value};
 
-std::size_t dim_of(const trace::Model& model, trace::Tensor tensor) {
-  return tensor == trace::Tensor::key ? model.head_dim : model.v_head_dim;
-}
-
 /// [tokens of the prompt, heads * dim], keys before rotation.
 Matrix rows_of(const trace::Sequence& sequence, trace::Tensor tensor, std::uint32_t layer) {
   const trace::Model& model = sequence.model();
-  const std::size_t dim = dim_of(model, tensor), tokens = sequence.prompt_length();
+  const std::size_t dim = tensor_dim(model, tensor), tokens = sequence.prompt_length();
   Matrix out(tokens, model.n_kv_heads * dim);
   std::vector<float> rows(tokens * dim);
   for (std::uint32_t head = 0; head < model.n_kv_heads; ++head) {
@@ -108,12 +106,7 @@ Calibration fit_prediction(std::span<const PredictionRun> runs, std::span<const 
   const trace::Model &model = runs[0].large->model(), &small = runs[0].small->model();
   if (model.values_in_keys || small.values_in_keys)
     usage_error("keeps values in its keys, which is no cache of heads", runs[0].name);
-  Calibration out{.maker = maker_of(small, from),
-                  .model = model.name,
-                  .n_layers = model.n_layers,
-                  .n_kv_heads = model.n_kv_heads,
-                  .head_dim = model.head_dim,
-                  .value_dim = model.v_head_dim};
+  Calibration out = calibration_of(model, maker_of(small, from));
   std::uint64_t tokens = 0;
   for (const PredictionRun& run : runs) {
     check_same_text(run);
@@ -132,8 +125,8 @@ Calibration fit_prediction(std::span<const PredictionRun> runs, std::span<const 
                 "the prompts", "Give more runs, or --ridge 0.001.");
   progress.total.store(2 * model.n_layers, std::memory_order_relaxed);
   for (const trace::Tensor tensor : kTensors) {
-    const std::size_t dim = dim_of(model, tensor),
-                      numbers = (small.n_kv_heads * dim_of(small, tensor) + 1) * dim;
+    const std::size_t dim = tensor_dim(model, tensor),
+                      numbers = (std::size_t{small.n_kv_heads} * tensor_dim(small, tensor) + 1) * dim;
     Calibration::Table& table = out.tables.emplace_back();
     table.name = tensor == trace::Tensor::key ? "keys" : "values";
     table.numbers = numbers;
@@ -164,7 +157,7 @@ std::vector<std::size_t> check_prediction(const Calibration& maps, const Predict
   for (const std::string_view layer : split(std::string_view(maps.maker).substr(begin + layers.size()), ' '))
     from.push_back(tokens_of(layer).value_or(small.n_layers));
   const auto numbers = [&](trace::Tensor tensor) {
-    return (small.n_kv_heads * dim_of(small, tensor) + 1) * dim_of(model, tensor);
+    return (std::size_t{small.n_kv_heads} * tensor_dim(small, tensor) + 1) * tensor_dim(model, tensor);
   };
   if (from.size() != maps.n_layers ||
       std::ranges::any_of(from, [&](std::size_t l) { return l >= small.n_layers; }) ||
@@ -173,11 +166,8 @@ std::vector<std::size_t> check_prediction(const Calibration& maps, const Predict
       maps.tables[1].numbers != numbers(trace::Tensor::value))
     usage_error("is of another model than the maps (" + maps.maker + ")", run.small_name);
   check_same_text(run);
-  const std::string content = run.large->source().content_sha256(), prompt = prompt_digest(*run.large);
-  for (const CalibrationTrace& trace : maps.traces)
-    if ((!content.empty() && trace.content_sha256 == content) ||
-        (!prompt.empty() && trace.prompt_sha256 == prompt))
-      usage_error("is one of the runs that the maps were fitted to", run.name, "Apply them to another text.");
+  if (measured_on(maps, run.large->source().content_sha256(), prompt_digest(*run.large)) != nullptr)
+    usage_error("is one of the runs that the maps were fitted to", run.name, "Apply them to another text.");
   return from;
 }
 
@@ -187,7 +177,7 @@ PredictedLayer predict_layer(const Calibration& maps, const PredictionRun& run, 
   PredictedLayer out;
   for (const trace::Tensor tensor : kTensors) {
     const bool keys = tensor == trace::Tensor::key;
-    const std::size_t dim = dim_of(model, tensor), tokens = run.large->prompt_length();
+    const std::size_t dim = tensor_dim(model, tensor), tokens = run.large->prompt_length();
     const Matrix x = inputs_of(*run.small, tensor, from);
     const Matrix recorded = rows_of(*run.large, tensor, layer);
     const Calibration::Table& table = maps.tables[keys ? 0 : 1];

@@ -195,12 +195,10 @@ const Calibration& TableFiles::calibration(const policy::CalibrationRequest& req
                     "; this one has " + std::to_string(n_layers_) + " of " + std::to_string(n_kv_heads_) +
                     " of size " + std::to_string(head_dim_),
                 file, "A calibration serves the model that it was measured on.");
-  const auto same = [](const std::string& a, const std::string& b) { return !a.empty() && a == b; };
-  for (const CalibrationTrace& trace : out.traces)
-    if (!request.own_traces &&
-        (same(trace.content_sha256, content_sha256_) || same(trace.prompt_sha256, prompt_sha256_)))
-      usage_error("was measured on this run, as " + trace.name + ": a test on it says nothing of other runs",
-                  file, "Calibrate on other traces, or say own_traces=allowed, which results will show.");
+  const CalibrationTrace* own = measured_on(out, content_sha256_, prompt_sha256_);
+  if (own != nullptr && !request.own_traces)
+    usage_error("was measured on this run, as " + own->name + ": a test on it says nothing of other runs",
+                file, "Calibrate on other traces, or say own_traces=allowed, which results will show.");
   return out;
 }
 

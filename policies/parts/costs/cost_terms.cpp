@@ -88,6 +88,10 @@ Work over_values(const CostShape& shape, std::size_t tokens, double ops) {
   return {.ops = ops * components, .bytes = components * real(shape.element_bytes), .launches = 1};
 }
 
+Work softmax_of(const CostShape& shape, double pairs) {
+  return {.flops = 2 * real(shape.head_dim) * pairs, .ops = 5 * pairs};
+}
+
 Work projected_keys(const CostShape& shape, std::size_t tokens, std::size_t columns) {
   Work out = over_keys(shape, tokens, 0);
   out.flops = 2 * real(columns) * real(tokens) * real(shape.kv_heads * shape.head_dim);

@@ -32,6 +32,9 @@ Sets sets_of(const Params& params, const CostShape& shape);
 /// Returns the work of one kernel that does `ops` for every component of the keys of `tokens` tokens.
 Work over_keys(const CostShape& shape, std::size_t tokens, double ops);
 Work over_values(const CostShape& shape, std::size_t tokens, double ops);
+/// Returns the work of the products and exponentials of `pairs` queries and keys, of which all are in the
+/// processor already.
+Work softmax_of(const CostShape& shape, double pairs);
 /// Returns the work of multiplying the keys of `tokens` tokens, or of `heads` queries, with `columns`
 /// vectors.
 Work projected_keys(const CostShape& shape, std::size_t tokens, std::size_t columns);

@@ -200,7 +200,7 @@ class _Item:
             while rows := [index for index, run in enumerate(runs) if run.following]:
                 logits = feed([runs[index].following for index in rows], rows).float().cpu()
                 for row, index in enumerate(rows):
-                    runs[index].take(logits[row].contiguous(), states.of(row, caches[index]))
+                    runs[index].take(logits[row].contiguous(), states, row)
         for run in runs:
             run.end(self._evidence)
         return runs
@@ -218,8 +218,8 @@ class _Run:
         self._compared = mode == "teacher" and reference is not None
         self.following = question or item._ids[-1:]
 
-    def take(self, logits, states):
-        """What the model says after `following`: logits [vocabulary], and what _StatesOf.of() returns."""
+    def take(self, logits, states, row):
+        """What the model says after `following`: logits [vocabulary], and _StatesOf the forward call, of which this is a row."""
         for resident in self._cache.resident:
             self.stream.fed(resident)
         k = len(self.stream.tokens)
@@ -227,11 +227,12 @@ class _Run:
         if self._reference is None:
             self.stream.margin(logits)
             self.logits.append(logits)
-            self.states.append(states)
+            self.states.append(states.of(row, self._cache))
         if self._compared:
             token = self._reference.stream.tokens[k]
             self.stream.measure(self._reference.logits[k], logits, token)
-            self.stream.drift(*(part for pair in zip(self._reference.states[k], states) for part in pair))
+            drifted = zip(self._reference.states[k], states.of(row, self._cache))
+            self.stream.drift(*(part for pair in drifted for part in pair))
         self.stream.take(token)
         ended = k + 1 == self._most or (not self._forced and token in self._asked.end_ids)
         self.following = [] if ended else [token]

@@ -1,5 +1,5 @@
 """Keys and values of one layer as a cache holds them: of every KV head its slots and no others."""
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import torch
 
@@ -9,11 +9,11 @@ ROOM = 64  # slots that are added at once where tokens are only appended
 
 
 class LayerRule(NamedTuple):
-    """How a layer attends: window: how many positions a query sees, -1: all; chunked: those of its chunk of so many; cap of logits,
-    0: none; sinks [KV heads, group], or None."""
+    """How a layer attends: window: how many positions a query sees at most, -1: all; first_seen(positions): the first that queries
+    there see; cap of logits, 0: none; sinks [KV heads, group], or None."""
     scale: float
     window: int
-    chunked: bool
+    first_seen: Callable
     cap: float
     sinks: torch.Tensor
 
@@ -151,14 +151,11 @@ class LaneSlots:
 
 def hidden_slots(positions, first, count, rule):
     """Which slots the queries do not see, [.., tokens, slots]; None: they see all."""
-    window = rule.window
-    if count == 1 and window < 0:
+    if count == 1 and rule.window < 0:
         return None
     query = torch.arange(first, first + count, device=positions.device)[:, None]
     hidden = positions[..., None, :] > query
-    if window < 0:
-        return hidden
-    return hidden | (positions[..., None, :] < (query - query % window if rule.chunked else query - window + 1))
+    return hidden if rule.window < 0 else hidden | (positions[..., None, :] < rule.first_seen(query))
 
 
 def attention_of(query, keys, values, rule, sinks, hidden):

@@ -1,4 +1,5 @@
 """A model of transformers whose attention reaches kvsim's caches: what is known of it, and the hooks in it."""
+import functools
 import inspect
 import threading
 import weakref
@@ -137,7 +138,8 @@ class RunningModel:
         if about.sinks is not None:
             here = slice(layer * about.n_q_heads, (layer + 1) * about.n_q_heads)
             sinks = torch.tensor(about.sinks[here], device=self.device).view(about.n_kv_heads, -1)
-        return LayerRule(about.attn_scale, about.layer_window[layer], about.chunked, about.logit_softcap, sinks)
+        return LayerRule(about.attn_scale, about.layer_window[layer], functools.partial(about.first_seen, layer),
+                         about.logit_softcap, sinks)
 
     def output_weights(self):
         """Of every layer [query heads, value_dim, hidden], float32 on the processor."""
