@@ -102,8 +102,10 @@ class Loader {
     std::uint64_t first = 0;
     for (const std::uint64_t out : outs) {
       parts.push_back(matrix(whole, name + ".weight", first, out, in));
-      const auto begin = biases.begin() + static_cast<std::ptrdiff_t>(first);
-      if (bias) parts.back().bias.assign(begin, begin + static_cast<std::ptrdiff_t>(out));
+      if (bias) {
+        const auto of_part = std::span(biases).subspan(first, out);
+        parts.back().bias.assign(of_part.begin(), of_part.end());
+      }
       first += out;
     }
     return parts;
