@@ -1,7 +1,6 @@
 #pragma once
 /// Defines what a representation or a selection learns of other runs before it is used on one. A Calibrator
 /// measures one layer; its tables go into a file, which a parameter of the policy names (Tables::calibrated).
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,10 +24,6 @@ struct CalibratedTable {
   std::vector<std::vector<float>> of_head{};
 };
 
-/// Returns the eigenvectors of a symmetric matrix [n, n], one per row, by falling eigenvalue. Of a vector and
-/// its negative it is the one whose number of largest magnitude is positive.
-using Eigenvectors = std::function<std::vector<double>(std::span<const double> matrix, std::size_t n)>;
-
 class Calibrator {
  public:
   virtual ~Calibrator() = default;
@@ -36,7 +31,7 @@ class Calibrator {
   /// Comes once per run.
   virtual void observe(const LayerTokens& tokens) = 0;
   /// Comes last, and once. Throws Error(input) when the runs hold too little to measure.
-  virtual std::vector<CalibratedTable> tables(const Eigenvectors& eigenvectors) = 0;
+  virtual std::vector<CalibratedTable> tables() = 0;
 };
 
 }  // namespace kvsim::policy

@@ -105,7 +105,7 @@ class KvquantCalibrator final : public Calibrator {
     }
   }
 
-  std::vector<CalibratedTable> tables(const Eigenvectors& /*eigenvectors*/) override {
+  std::vector<CalibratedTable> tables() override {
     if (channels_[0].empty())
       input_error("no token is left to measure", "kvquant", "Calibrate on longer runs.");
     const std::size_t heads = channels_.size() / key_dim_;

@@ -1,6 +1,6 @@
 // The keys of the prompt before rotation as a product of low rank, with the chunks that do not fit their mean
 // exact.
-#include <Eigen/Eigenvalues>
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 
@@ -9,18 +9,22 @@
 #include "policies/parts/codes/outlier_chunks.hpp"
 #include "policies/parts/codes/plain_representation.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
+#include "sim/base/symmetric_matrix.hpp"
 
 namespace kvsim::policy::shadowkv_keys {
 namespace {
 
 using Keys = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Numbers = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 /// The product of two factors of `rank` columns, rounded to 16-bit floats, that is nearest to `keys`: its
-/// first singular directions are the last eigenvectors of its moments.
+/// first singular directions are the first eigenvectors of its moments.
 Keys nearest_of_rank(const Keys& keys, std::size_t rank) {
-  const Eigen::MatrixXd numbers = keys.cast<double>();
-  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> moments(numbers.transpose() * numbers);
-  const Eigen::MatrixXd directions = moments.eigenvectors().rightCols(static_cast<Eigen::Index>(rank));
+  const Numbers numbers = keys.cast<double>(), moments = numbers.transpose() * numbers;
+  const auto width = static_cast<std::size_t>(keys.cols());
+  const std::vector<double> vectors = eigenvectors({moments.data(), width * width}, width).vectors;
+  const Numbers directions =
+      Eigen::Map<const Numbers>(vectors.data(), static_cast<Eigen::Index>(rank), keys.cols()).transpose();
   const auto half = [](double x) { return nearest_half(static_cast<float>(x)); };
   const Keys along = (numbers * directions).unaryExpr(half), back = directions.unaryExpr(half);
   return along * back.transpose();
@@ -192,7 +196,8 @@ PolicySpec spec() {
                               "whose keys have factors in common: all KV heads of the layer, or one")},
       .layer_unit = [](const Params& params) { return params.is("heads", "layer"); },
       .cost = cost_of,
-      .rule = RepresentationRule{.ledger = ledger_of, .make = made<PlainRepresentation<ShadowkvCodec, Rule>, Rule>}};
+      .rule = RepresentationRule{.ledger = ledger_of,
+                                 .make = made<PlainRepresentation<ShadowkvCodec, Rule>, Rule>}};
 }
 
 }  // namespace kvsim::policy::shadowkv_keys

@@ -9,10 +9,10 @@
 #include "policies/parts/index/k_means.hpp"
 #include "policies/parts/index/reading.hpp"
 #include "policies/parts/index/vector_code.hpp"
-#include "policies/parts/rows/cholesky.hpp"
 #include "sim/base/dot.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
+#include "sim/base/symmetric_matrix.hpp"
 
 namespace kvsim::policy::a2ats {
 namespace {
@@ -145,7 +145,7 @@ class CodebookCalibrator final : public Calibrator {
       lanes_[lane].add(std::span(tokens.queries).subspan(lane * group, group), tokens.keys[lane],
                        tokens.rotary);
   }
-  std::vector<CalibratedTable> tables(const Eigenvectors& /*eigenvectors*/) override {
+  std::vector<CalibratedTable> tables() override {
     if (lanes_[0].tokens() < rule_.centres)
       input_error(std::to_string(lanes_[0].tokens()) + " tokens have no " + std::to_string(rule_.centres) +
                       " centres",

@@ -91,7 +91,7 @@ class ChannelCalibrator final : public Calibrator {
       lanes_[lane].add(std::span(tokens.queries).subspan(lane * group_, group_), tokens.keys[lane],
                        tokens.rotary);
   }
-  std::vector<CalibratedTable> tables(const Eigenvectors& /*eigenvectors*/) override {
+  std::vector<CalibratedTable> tables() override {
     if (lanes_[0].tokens() == 0) input_error("no token is there to measure", "double_sparsity");
     std::vector<CalibratedTable> out;
     for (const char* order : kTables) {

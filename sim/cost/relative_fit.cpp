@@ -2,31 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "sim/base/symmetric_matrix.hpp"
 
 namespace kvsim::cost {
 namespace {
 
 using Vector = std::vector<double>;
-
-/// Solves A x = b for x by Cholesky's decomposition; A is symmetric, positive definite and stored row by row.
-Vector solve(Vector a, Vector b) {
-  const std::size_t n = b.size();
-  for (std::size_t j = 0; j < n; ++j) {
-    for (std::size_t k = 0; k < j; ++k)
-      for (std::size_t i = j; i < n; ++i) a[i * n + j] -= a[i * n + k] * a[j * n + k];
-    const double root = std::sqrt(a[j * n + j]);
-    for (std::size_t i = j; i < n; ++i) a[i * n + j] /= root;
-  }
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t k = 0; k < i; ++k) b[i] -= a[i * n + k] * b[k];
-    b[i] /= a[i * n + i];
-  }
-  for (std::size_t i = n; i-- > 0;) {
-    for (std::size_t k = i + 1; k < n; ++k) b[i] -= a[k * n + i] * b[k];
-    b[i] /= a[i * n + i];
-  }
-  return b;
-}
 
 class Search {
  public:
@@ -122,7 +105,8 @@ class Search {
     const std::size_t n = at.size();
     Vector damped = normal.curvature;
     for (std::size_t p = 0; p < n; ++p) damped[p * n + p] *= 1 + damping;
-    const Vector step = solve(std::move(damped), normal.gradient);
+    Vector step = normal.gradient;
+    cholesky_solve(cholesky_factor(damped, n, std::numeric_limits<double>::min()), n, step);
     Vector next = at;
     for (std::size_t p = 0; p < n; ++p) next[p] -= std::clamp(step[p], -kLongest, kLongest);
     return next;

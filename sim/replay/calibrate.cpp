@@ -1,6 +1,5 @@
 #include "sim/replay/calibrate.hpp"
 
-#include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
 
@@ -11,22 +10,6 @@
 
 namespace kvsim::sim {
 namespace {
-
-std::vector<double> eigenvectors(std::span<const double> matrix, std::size_t n) {
-  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  const auto size = static_cast<Eigen::Index>(n);
-  const Eigen::SelfAdjointEigenSolver<Matrix> solver(Eigen::Map<const Matrix>(matrix.data(), size, size));
-  if (solver.info() != Eigen::Success) bug("the eigenvectors of a symmetric matrix were not found");
-  std::vector<double> out;
-  for (Eigen::Index i = size; i-- > 0;) {
-    const auto vector = solver.eigenvectors().col(i);
-    Eigen::Index largest = 0;
-    vector.cwiseAbs().maxCoeff(&largest);
-    const double sign = vector[largest] < 0 ? -1 : 1;
-    for (Eigen::Index c = 0; c < size; ++c) out.push_back(sign * vector[c]);
-  }
-  return out;
-}
 
 std::string shape_text(const trace::Model& model) {
   return std::to_string(model.n_layers) + " layers of " + std::to_string(model.n_kv_heads) +
@@ -120,7 +103,7 @@ Calibration calibrate(const policy::Part& codec, std::span<const CalibrationRun>
       progress.advance(run.sequence->length());
     }
     progress.check();
-    append(out, calibrator->tables(eigenvectors), layer == 0);
+    append(out, calibrator->tables(), layer == 0);
   }
   return out;
 }

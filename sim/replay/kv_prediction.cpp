@@ -1,13 +1,15 @@
 #include "sim/replay/kv_prediction.hpp"
 
-#include <Eigen/QR>
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "sim/attention/finite_read.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
+#include "sim/base/symmetric_matrix.hpp"
 #include "traces/format/schema.hpp"
 
 namespace kvsim::sim {
@@ -43,6 +45,18 @@ Matrix inputs_of(const trace::Sequence& small, trace::Tensor tensor, std::size_t
   return out;
 }
 
+/// Of the X for which squares X is nearest to products, the shortest.
+Matrix shortest_solution(const Matrix& squares, const Matrix& products) {
+  const auto n = static_cast<std::size_t>(squares.rows());
+  const Eigenvectors found = eigenvectors({squares.data(), n * n}, n);
+  const Eigen::Map<const Matrix> vectors(found.vectors.data(), squares.rows(), squares.rows());
+  const double least = found.values[0] * static_cast<double>(n) * std::numeric_limits<double>::epsilon();
+  Matrix along = vectors * products;
+  for (std::size_t i = 0; i < n; ++i)
+    along.row(static_cast<Eigen::Index>(i)) *= found.values[i] > least ? 1 / found.values[i] : 0;
+  return vectors.transpose() * along;
+}
+
 /// [inputs, outputs] of one layer.
 Matrix fitted(std::span<const PredictionRun> runs, trace::Tensor tensor, std::uint32_t layer,
               std::size_t from, double ridge) {
@@ -64,7 +78,7 @@ Matrix fitted(std::span<const PredictionRun> runs, trace::Tensor tensor, std::ui
   for (double& s : scale) s = s > 0 ? 1 / s : 1;
   squares = (scale.asDiagonal() * squares * scale.asDiagonal()).eval();
   products = (scale.asDiagonal() * products).eval();
-  return scale.asDiagonal() * Eigen::CompleteOrthogonalDecomposition<Matrix>(squares).solve(products);
+  return scale.asDiagonal() * shortest_solution(squares, products);
 }
 
 void check_same_text(const PredictionRun& run) {

@@ -11,6 +11,7 @@
 #include "policies/parts/codes/float_format.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/symmetric_matrix.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -83,24 +84,23 @@ class SubspaceCalibrator final : public Calibrator {
       }
   }
 
-  std::vector<CalibratedTable> tables(const Eigenvectors& eigenvectors) override {
+  std::vector<CalibratedTable> tables() override {
     if (keys_[0].vectors() == 0) input_error("no token to measure", where_, "Calibrate on longer runs.");
     std::vector<CalibratedTable> out;
-    add_tables(out, "key", keys_, key_dim_, eigenvectors);
-    add_tables(out, "value", values_, value_dim_, eigenvectors);
+    add_tables(out, "key", keys_, key_dim_);
+    add_tables(out, "value", values_, value_dim_);
     return out;
   }
 
  private:
   /// Of a head: its part of each component of its block, largest first, [width, dim]; and its mean.
   void add_tables(std::vector<CalibratedTable>& out, const std::string& of,
-                  const std::vector<Moments>& blocks, std::size_t dim,
-                  const Eigenvectors& eigenvectors) const {
+                  const std::vector<Moments>& blocks, std::size_t dim) const {
     CalibratedTable basis{of + "_components", {}}, means{of + "_means", {}};
     for (const Moments& moments : blocks) {
       const std::size_t width = block_ * dim;
       const std::vector<double> mean = rule_.centred ? moments.mean() : std::vector<double>(width);
-      const std::vector<double> vectors = eigenvectors(moments.matrix(mean), width);
+      const std::vector<double> vectors = eigenvectors(moments.matrix(mean), width).vectors;
       for (std::size_t head = 0; head < block_; ++head) {
         std::vector<float>&part = basis.of_head.emplace_back(), &centre = means.of_head.emplace_back();
         for (std::size_t j = 0; j < width; ++j)

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "policies/parts/rows/cholesky.hpp"
+#include "sim/base/symmetric_matrix.hpp"
 
 namespace kvsim::policy {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "policies/parts/rows/cholesky.hpp"
 #include "sim/base/cap_logits.hpp"
 #include "sim/base/dot.hpp"
+#include "sim/base/symmetric_matrix.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -71,21 +71,7 @@ std::vector<double> ridge_solution(std::span<const double> x, std::size_t column
   std::vector<double> moments(columns * columns), out(columns * width);
   add_products(x, columns, y, width, moments, out);
   for (std::size_t c = 0; c < columns; ++c) moments[c * columns + c] += kMatchingRidge;
-  const std::vector<double> factor = cholesky_factor(moments, columns, kMatchingRidge);
-  const auto subtract = [&](std::size_t to, std::size_t from, double times) {
-    for (std::size_t c = 0; c < width; ++c) out[to * width + c] -= times * out[from * width + c];
-  };
-  const auto divide = [&](std::size_t row) {
-    for (std::size_t c = 0; c < width; ++c) out[row * width + c] /= factor[row * columns + row];
-  };
-  for (std::size_t i = 0; i < columns; ++i) {
-    for (std::size_t k = 0; k < i; ++k) subtract(i, k, factor[i * columns + k]);
-    divide(i);
-  }
-  for (std::size_t i = columns; i-- > 0;) {
-    divide(i);
-    for (std::size_t k = 0; k < i; ++k) subtract(k, i, factor[i * columns + k]);
-  }
+  cholesky_solve(cholesky_factor(moments, columns, kMatchingRidge), columns, out, width);
   return out;
 }
 

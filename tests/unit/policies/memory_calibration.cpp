@@ -45,7 +45,7 @@ MemoryCalibration::MemoryCalibration(const std::string& codec, const NoiseRuns& 
     }
     calibrator->observe(tokens);
   }
-  for (CalibratedTable& table : calibrator->tables(slow_eigenvectors))
+  for (CalibratedTable& table : calibrator->tables())
     tables_[table.name] = std::move(table.of_head);
 }
 

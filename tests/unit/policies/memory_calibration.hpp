@@ -52,7 +52,7 @@ class MemoryCalibration final : public Tables {
 /// The codec with a file: "kvquant(file=x,bits=2)".
 std::string with_file(const std::string& codec);
 
-/// Eigenvectors by Jacobi's rotations, as policy::Eigenvectors says.
+/// Eigenvectors by Jacobi's rotations, one per row, as kvsim::eigenvectors says.
 std::vector<double> slow_eigenvectors(std::span<const double> matrix, std::size_t n);
 
 }  // namespace kvsim::policy::test
