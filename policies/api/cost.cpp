@@ -29,6 +29,7 @@ Cost combined(const Cost& eviction, const Cost& other) {
   both.leaving_slot = eviction.leaving_slot + other.leaving_slot;
   both.read_number = eviction.read_number + other.read_number;
   both.extra_prefills = eviction.extra_prefills + other.extra_prefills;
+  both.repeated_at_once = std::max(eviction.repeated_at_once, other.repeated_at_once);
   return both;
 }
 

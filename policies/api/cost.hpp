@@ -69,6 +69,9 @@ struct Cost {
   /// Share of a prefill that runs once more before the real one, without its last layer's MLP, when each
   /// request makes its own measurement (XKV's mini-prefill).
   double extra_prefills = 0;
+  /// Tokens that the model reads at once where it repeats the whole prompt behind itself, and every layer
+  /// waits for that with all its keys and values (KVzip's second pass); 0: it is not asked to.
+  std::size_t repeated_at_once = 0;
 };
 /// What a selection reads of one layer of one sequence at a step, while every lane holds so many tokens.
 struct ReadCount {

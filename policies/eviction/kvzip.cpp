@@ -59,15 +59,16 @@ Needs needs_of(const Params& params) {
   return {.values = plus, .output_weights = plus, .second_pass = params.is("file", Tables::kOfRun)};
 }
 
-/// Rows of the second pass over keys of the prompt, of which the largest count. That the model computes these
-/// rows, which costs as much as the prompt did, is no work of this kind.
+/// Rows of the second pass over keys of the prompt, of which the largest count, beside that pass.
 Cost cost_of(const Params& params, const CostShape& shape) {
   Work scores = over_keys(shape, shape.prompt, 0);
   const double pairs = real(shape.query_heads) * real(shape.prompt) * real(shape.prompt);
   scores.flops = 2 * pairs * real(shape.head_dim);
   scores.ops = 3 * pairs;
   if (params.flag("plus")) scores = scores + projected_values(shape);
-  return scored_cost(params, shape, prompt_scoring(0, scores));
+  Cost out = scored_cost(params, shape, prompt_scoring(0, scores));
+  out.repeated_at_once = 2000;
+  return out;
 }
 
 }  // namespace
@@ -87,8 +88,7 @@ PolicySpec spec() {
           "position multiplied by the length of its value after the output projection. A chat template's tokens "
           "always stay. kvzip+one_threshold is the whole method: one threshold for all layers and heads. "
           "kvsim evaluate runs the second pass itself; a replay reads it from a file that kvsim capture "
-          "--second-pass has written. Costs have the scores and not the pass of the model. Generated tokens are "
-          "appended.",
+          "--second-pass has written. Generated tokens are appended.",
       .departures =
           {{"authors' code: keeps what is strictly above a threshold, up to two tokens fewer than asked",
             "exactly the budget"},

@@ -75,6 +75,17 @@ void add_extra_prefills(PassTime& pass, const DevicePass& device, const Serving&
   add_waits(pass, PassTime(pass), times);
 }
 
+/// Adds the passes in which the model repeats its prompt behind itself, without logits.
+void add_second_pass(PassTime& pass, const PromptPasses& passes, std::uint64_t prompt,
+                     std::uint64_t at_once) {
+  if (at_once == 0) return;
+  PassTime again;
+  if (prompt >= at_once) add(again, passes.chunk(at_once, prompt, 0), static_cast<double>(prompt / at_once));
+  if (prompt % at_once > 0) add(again, passes.chunk(prompt % at_once, prompt, 0), 1);
+  for (const OpTime& op : again.ops) add(pass[OpClass::policy], op, 1);
+  add_waits(pass, again, 1);
+}
+
 std::vector<std::uint64_t> limit_steps(const Holding& holding) {
   std::vector<std::uint64_t> steps;
   for (const EqualLayers& group : holding.layers)
@@ -159,8 +170,10 @@ PassTime prefill_time(const Model& model, const Machine& machine, const Serving&
                       const Holding& holding, const policy::Cost& cost) {
   const DevicePass device(model, machine, serving);
   check_holding(model, stored_heads(model, serving.layout), holding);
-  PassTime pass = PromptPasses(device, serving, holding, cost).all();
+  const PromptPasses passes(device, serving, holding, cost);
+  PassTime pass = passes.all();
   add_extra_prefills(pass, device, serving, cost.extra_prefills * serving.runtime.row_share);
+  add_second_pass(pass, passes, serving.prompt, cost.repeated_at_once);
   device.prompt_policy(pass, cost);
   return pass;
 }

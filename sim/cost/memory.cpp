@@ -498,6 +498,16 @@ Memory prefill_peak(const Model& model, const Machine& machine, const Serving& s
                     .scores_written = written});
   peak.scratch = checked_product("the scratch of a policy", serving.batch,
                                  ceil_divided(cost.scratch_bytes, serving.tensor_parallel));
+  if (cost.repeated_at_once > 0) {
+    const std::uint64_t repeated = std::min<std::uint64_t>(cost.repeated_at_once, serving.prompt);
+    const Memory twice =
+        at(rested(serving.prompt + repeated), in_work(serving.prompt, repeated), rested(serving.prompt),
+           {.tokens = repeated,
+            .attended = serving.prompt + repeated,
+            .logits_rows = 1,
+            .scores_written = written});
+    if (twice.total() > peak.total()) peak = twice;
+  }
   if (earlier == 0) return peak;
   // The chunk before the last may be longer than the last.
   const std::uint64_t past = earlier - chunk;

@@ -57,10 +57,10 @@ Memory memory_at(const Model& model, const Machine& machine, const Serving& serv
                  const policy::Cost& cost, std::uint64_t step);
 
 /// Returns the memory at the moment of the prefill that needs most. Evictions that score when the prompt ends
-/// hold the whole prompt of the current layer and the budgets of the layers before it; a policy that streams
-/// its prompt never holds more than its budget; one that never evicts holds all tokens. Under a sliding
-/// window a chunk finds only the window's tokens in the cache, and the current layer holds its whole chunk
-/// beside them.
+/// hold the whole prompt of the current layer and the budgets of the layers before it; one that has the
+/// prompt repeated, all layers' prompt and what of it is repeated at once; a policy that streams its prompt
+/// never holds more than its budget; one that never evicts holds all tokens. Under a sliding window a chunk
+/// finds only the window's tokens in the cache, and the current layer holds its whole chunk beside them.
 Memory prefill_peak(const Model& model, const Machine& machine, const Serving& serving,
                     const Holding& holding, const policy::Cost& cost);
 

@@ -177,7 +177,7 @@ std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Re
   if (!complete(spec)) {
     const char* const before = spec.kind() == policy::Kind::eviction     ? ""
                                : spec.kind() == policy::Kind::allocation ? "snapkv+"
-                                                                       : "full+";
+                                                                         : "full+";
     return {std::string("They depend on parameters without a default: kvsim cost estimate --policy '") +
             before + spec.name + "(...)'."};
   }
@@ -195,6 +195,9 @@ std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Re
   if (cost.extra_prefills > 0)
     out.push_back("Runs " + analysis::rounded_text(cost.extra_prefills) +
                   " more prefill for a request that it measures.");
+  if (cost.repeated_at_once > 0)
+    out.push_back("Reads the whole prompt once more, behind itself, " +
+                  std::to_string(cost.repeated_at_once) + " tokens at once, before it lets go of any.");
   if (cost.prompt.flops + cost.prompt.ops + cost.prompt.bytes > 0)
     out.push_back("Prompt" + std::string(cost.streams ? ", a step per token: " : ": ") +
                   work_text(cost.prompt) + ".");
@@ -218,13 +221,15 @@ std::string cost_table(const policy::Registry& registry) {
   for (const PolicySpec& spec : registry.policies()) {
     if (!spec.cost || !complete(spec) || spec.kind() == policy::Kind::representation) continue;
     const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
-    const std::string more = cost.extra_prefills > 0 ? "; one more prefill"
-                             : cost.streams          ? "; a step per token"
-                                                     : "";
-    out += "| `" + spec.name + "`" + (spec.kind() == policy::Kind::allocation ? " (allocation)" : "") + " | " +
-           slot_text(cost) + " | " + (cost.prompt_rows > 0 ? analysis::prompt_rows_text(cost) : "") + " | " +
-           (cost.scratch_bytes > 0 ? bytes_text(cost.scratch_bytes) : "") + " | " + work_text(cost.prompt) +
-           more + " | " + (spec.kind() == policy::Kind::allocation ? "" : step_text(cost)) + " |\n";
+    const std::string more = cost.extra_prefills > 0     ? "; one more prefill"
+                             : cost.repeated_at_once > 0 ? "; a second pass"
+                             : cost.streams              ? "; a step per token"
+                                                         : "";
+    out += "| `" + spec.name + "`" + (spec.kind() == policy::Kind::allocation ? " (allocation)" : "") +
+           " | " + slot_text(cost) + " | " + (cost.prompt_rows > 0 ? analysis::prompt_rows_text(cost) : "") +
+           " | " + (cost.scratch_bytes > 0 ? bytes_text(cost.scratch_bytes) : "") + " | " +
+           work_text(cost.prompt) + more + " | " +
+           (spec.kind() == policy::Kind::allocation ? "" : step_text(cost)) + " |\n";
   }
   return out;
 }

@@ -362,6 +362,23 @@ TEST_CASE("A policy's work is priced where it happens", "[latency]") {
   CHECK(prefill(measured).seconds() == plain.seconds());
   serving.runtime = {};
 
+  // KVzip's second pass: 8192 tokens once more, 2000 at once and the last 192, each over 8192 and themselves.
+  policy::Cost repeated;
+  repeated.repeated_at_once = 2000;
+  double linear = 0, over_prompt = 0;
+  for (const std::uint64_t tokens : {2000, 2000, 2000, 2000, 192}) {
+    const PassTime chunk = pass_time(model, machine, serving, tokens, 8192, false);
+    linear += chunk[OpClass::linear].flops;
+    over_prompt += chunk[OpClass::attention].flops;
+  }
+  CHECK(linear == Approx(plain[OpClass::linear].flops));
+  CHECK(over_prompt == Approx(4.0 * 128 * 32 * 32 * (8192.0 * 8192 + 4 * 2000 * 2001 / 2 + 192 * 193 / 2)));
+  const OpTime second = prefill(repeated)[OpClass::policy];
+  CHECK(second.flops == Approx(linear + over_prompt + plain[OpClass::elementwise].flops));
+  repeated.repeated_at_once = 8192;
+  CHECK(prefill(repeated)[OpClass::policy].flops ==
+        Approx(plain[OpClass::linear].flops + 3 * plain[OpClass::attention].flops).epsilon(1e-3));
+
   policy::Cost slots;
   slots.step_slot.bytes = 1000;
   slots.step.launches = 2;

@@ -535,6 +535,9 @@ TEST_CASE("policies that compress layer by layer peak at one whole layer", "[cos
   // The first layer's 20, the second's 100.
   CHECK(cache({}) == 120 * 32);
   CHECK(cache({.streams = true}) == 40 * 32);
+  // Nothing is compressed before 40 of all 100 have been repeated behind them.
+  CHECK(cache({.repeated_at_once = 40}) == 280 * 32);
+  CHECK(cache({.repeated_at_once = 2000}) == 400 * 32);
   // In chunks of 50 both layers hold 50 when the second begins; the first then holds 100 until it is
   // compressed.
   serving.chunk = 50;
