@@ -68,9 +68,9 @@ class UnitDriver {
  public:
   using Cache = ManagedCache<Store>;
 
-  /// `part` is the policy that `eviction` was made from. The sequence has `length` tokens, of which the first
-  /// `prompt` are the prompt.
-  UnitDriver(const policy::Part& part, std::unique_ptr<policy::Eviction> eviction,
+  /// `part` is the policy that `eviction` was made from; drivers of the same unit may have one in common. The
+  /// sequence has `length` tokens, of which the first `prompt` are the prompt.
+  UnitDriver(const policy::Part& part, std::shared_ptr<policy::Eviction> eviction,
              const policy::CacheUnit& unit, std::size_t prompt, std::size_t length)
       : part_(&part),
         eviction_(std::move(eviction)),
@@ -85,6 +85,7 @@ class UnitDriver {
         generated_(length - prompt) {}
 
   policy::Eviction& eviction() { return *eviction_; }
+  const std::shared_ptr<policy::Eviction>& shared_eviction() const { return eviction_; }
   const policy::Eviction& eviction() const { return *eviction_; }
   /// Whether attended() needs the attention on the slots.
   bool needs_rows() const { return needs_rows_; }
@@ -177,7 +178,7 @@ class UnitDriver {
   std::string where() const;
 
   const policy::Part* part_;
-  std::unique_ptr<policy::Eviction> eviction_;
+  std::shared_ptr<policy::Eviction> eviction_;
   bool needs_rows_;
   int layer_, first_kv_head_;
   std::size_t span_, chunk_, prompt_,

@@ -1,6 +1,7 @@
 #include "sim/loop/cell_caches.hpp"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -91,24 +92,28 @@ struct CellCaches::State {
     return std::min(first, prompt() - measured);
   }
 
-  /// The units of a layer, whose policies have seen nothing yet.
-  std::vector<Unit> units_of(std::uint32_t layer) const {
+  /// The units of a layer, whose policies have seen nothing yet; or where another cache of the prompt has the
+  /// same policy, with the policies of its units.
+  std::vector<Unit> units_of(std::uint32_t layer, const State* ranked) const {
     const EvictionGroup& group = plan.eviction_groups.front();
     const std::uint32_t n_lanes = group.layer_unit ? model().n_kv_heads : 1;
     std::vector<Unit> units;
     for (std::uint32_t lane = 0; lane < model().n_kv_heads; lane += n_lanes) {
       const policy::CacheUnit unit = cache_unit(model(), layer, lane, n_lanes, request.seed, request.tables);
+      const std::shared_ptr<policy::Eviction> eviction =
+          ranked != nullptr ? ranked->layers[layer].units[units.size()].driver.shared_eviction()
+                            : group.eviction->make_eviction(unit);
       units.push_back({lane, n_lanes, plan.cells.front().lane_budget[layer * model().n_kv_heads + lane],
-                       Driver(*group.eviction, group.eviction->make_eviction(unit), unit, prompt(), length)});
+                       Driver(*group.eviction, eviction, unit, prompt(), length)});
     }
     return units;
   }
 
-  /// A layer's units, which are ranked if these subscriptions are replayed.
-  void begin_layer(std::uint32_t number, std::vector<Subscription>& subscriptions) {
+  /// A layer's units, which are ranked if these subscriptions are replayed, or with those of `ranked`.
+  void begin_layer(std::uint32_t number, const State* ranked, std::vector<Subscription>& subscriptions) {
     Layer& layer = layers[number];
-    layer.units = units_of(number);
-    if (prefill == Prefill::stream) return;
+    layer.units = units_of(number, ranked);
+    if (prefill == Prefill::stream || ranked != nullptr) return;
     for (Unit& unit : layer.units)
       subscriptions.push_back(
           {&unit.driver.eviction(), unit.first_lane, unit.n_lanes, plan.eviction_groups.front().requirement});
@@ -200,6 +205,9 @@ std::vector<std::string> CellCaches::begin_together(std::span<CellCaches* const>
 
   std::vector<std::string> refused;
   std::vector<State*> begun;
+  std::vector<const State*>
+      ranked;  // for each that has begun: the first with the same policy, if it is another
+  std::map<const EvictionGroup*, const State*> first_of;
   for (std::size_t i = 0; i < caches.size(); ++i) {
     refused.push_back(plan.cells[i].skipped);
     if (!refused.back().empty()) continue;
@@ -208,12 +216,17 @@ std::vector<std::string> CellCaches::begin_together(std::span<CellCaches* const>
     state.plan = outline(whole, state.request);
     state.plan.cells = {plan.cells[i]};
     state.layers = std::vector<State::Layer>(whole.model().n_layers);
+    const auto group = std::ranges::find_if(plan.eviction_groups, [&](const EvictionGroup& each) {
+      return std::ranges::find(each.cells, i) != each.cells.end();
+    });
+    const auto [known, is_first] = first_of.try_emplace(&*group, &state);
     begun.push_back(&state);
+    ranked.push_back(is_first ? nullptr : known->second);
   }
   workers.run(whole.model().n_layers, [&](std::size_t index) {
     const auto number = static_cast<std::uint32_t>(index);
     std::vector<Subscription> subscriptions;
-    for (State* state : begun) state->begin_layer(number, subscriptions);
+    for (std::size_t i = 0; i < begun.size(); ++i) begun[i]->begin_layer(number, ranked[i], subscriptions);
     if (!subscriptions.empty())
       replay_prompt(GroupTensors(whole, {number, 0, whole.model().n_kv_heads}, plan.needs), subscriptions,
                     progress);

@@ -35,11 +35,12 @@ Held sorted(std::span<const Position> slots) {
 /// A model that is nothing but a trace: its tokens arrive, and attend by the textbook.
 class Elsewhere {
  public:
-  Elsewhere(const TraceShape& shape, const Cell& cell)
+  Elsewhere(const TraceShape& shape, const Cell& cell, bool begins = true)
       : whole_(test::random_trace(shape)), prompt_(prompt_of(shape)), model_(whole_.header().model) {
     caches_ = std::make_unique<CellCaches>(
         prompt_.header(),
         CellCachesRequest{.cell = cell, .seed = 7, .threads = 2, .length = shape.prompt + shape.decode});
+    if (!begins) return;
     Progress progress;
     caches_->begin(prompt_, progress);
     if (caches_->prefill() == Prefill::stream)
@@ -196,36 +197,46 @@ TEST_CASE("caches for a model elsewhere hold what a replay of its tokens holds")
   CHECK(streamed > 3);
 }
 
-TEST_CASE("caches that begin together hold what each holds that begins alone") {
+TEST_CASE("caches that begin together hold what each holds that begins alone, and go on so") {
+  constexpr std::uint64_t kSteps = 12;
+  const TraceShape shape{.prompt = kPrompt, .decode = kSteps, .output_weights = true};
   const trace::MemoryTrace prompt =
       test::random_trace({.prompt = kPrompt, .decode = 0, .output_weights = true});
-  std::vector<std::unique_ptr<CellCaches>> together, alone;
+  std::vector<std::unique_ptr<Elsewhere>> together, alone;
   for (const char* budget : {"50%", "30%"})
     for (const std::string& policy : test::every_policy())
-      for (auto* caches : {&together, &alone}) {
-        const CellCachesRequest request{
-            .cell = cell_of(policy, budget), .seed = 7, .threads = 2, .length = kPrompt};
+      for (auto* models : {&together, &alone})
         if (!refusal([&] {
-               auto made = std::make_unique<CellCaches>(prompt.header(), request);
-               if (made->prefill() == Prefill::dense) caches->push_back(std::move(made));
+               auto made = std::make_unique<Elsewhere>(shape, cell_of(policy, budget), false);
+               if (made->caches().prefill() == Prefill::dense) models->push_back(std::move(made));
              }).empty())
           break;
-      }
   std::vector<CellCaches*> all;
-  for (const auto& each : together) all.push_back(each.get());
+  for (const auto& each : together) all.push_back(&each->caches());
   Progress progress;
   const std::vector<std::string> refused = CellCaches::begin_together(all, prompt, progress);
   REQUIRE(refused.size() == alone.size());
-  std::size_t begun = 0;
-  for (std::size_t i = 0; i < alone.size(); ++i) {
-    CAPTURE(i);
-    CHECK(refusal([&] { alone[i]->begin(prompt, progress); }) == refused[i]);
-    if (!refused[i].empty()) continue;
-    ++begun;
-    for (std::size_t lane = 0; lane < 4; ++lane)
-      CHECK(std::ranges::equal(together[i]->slots(lane / 2, lane % 2), alone[i]->slots(lane / 2, lane % 2)));
-  }
-  CHECK(begun > 100);
+  for (std::size_t i = 0; i < alone.size(); ++i)
+    CHECK(refusal([&] { alone[i]->caches().begin(prompt, progress); }) == refused[i]);
+  const auto compare = [&] {
+    std::size_t begun = 0;
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      CAPTURE(i);
+      if (!refused[i].empty()) continue;
+      ++begun;
+      for (std::size_t lane = 0; lane < 4; ++lane)
+        CHECK(std::ranges::equal(together[i]->caches().slots(lane / 2, lane % 2),
+                                 alone[i]->caches().slots(lane / 2, lane % 2)));
+    }
+    return begun;
+  };
+  CHECK(compare() > 100);
+  // A token at a time through all caches, so that those of one policy take turns.
+  for (std::size_t step = 0; step < kSteps; ++step)
+    for (auto* models : {&together, &alone})
+      for (std::size_t i = 0; i < alone.size(); ++i)
+        if (refused[i].empty()) (*models)[i]->arrive(static_cast<Position>(kPrompt + step));
+  compare();
 }
 
 TEST_CASE("rewinding goes back to the end of the prompt") {
