@@ -65,9 +65,11 @@ struct PlainKernel {
         }
       }
       for (std::size_t r = 0; r < R; ++r) {
-        const float* const both = q + (r * queries.pairs + pair) * 2;
+        // volatile: GCC 12 would read vectors of them, past the end of the last row.
+        const volatile float* const both = q + (r * queries.pairs + pair) * 2;
+        const float first = both[0], second = both[1];
         for (std::size_t j = 0; j < kWidth; ++j)
-          sums[r][j] = fused(both[1], even[j], fused(both[0], odd[j], sums[r][j]));
+          sums[r][j] = fused(second, even[j], fused(first, odd[j], sums[r][j]));
       }
     }
     for (std::size_t r = 0; r < R; ++r)

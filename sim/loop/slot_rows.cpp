@@ -11,32 +11,36 @@ namespace {
 using model::cpu::kWide;
 using model::cpu::load;
 using model::cpu::multiply_add;
+using model::cpu::SixteenSums;
 using model::cpu::store;
 using model::cpu::Wide;
 
 /// Values that are summed at once: as many as stay in registers.
-constexpr std::size_t kColumns = 4 * kWide;
+constexpr std::size_t kColumns = 64, kColumnParts = kColumns / kWide;
 
 /// Products of a query with up to kWide keys. Each is summed in the same order whatever the others are:
-/// component i of every kWide into sum i, then the sums from the first to the last.
+/// component i of every sixteen into sum i, then the sums from the first to the last.
 void dots(const float* query, std::span<const float* const> keys, std::size_t dim, float* out) {
-  alignas(64) float sums[kWide * kWide], turned[kWide * kWide];
+  constexpr std::size_t kLanes = SixteenSums::kLanes;
+  alignas(64) float sums[kWide * kLanes], turned[kLanes * kWide];
   for (std::size_t j = 0; j < kWide; ++j) {
-    Wide sum{};
+    SixteenSums of_key;
     const float* key = keys[std::min(j, keys.size() - 1)];
     std::size_t c = 0;
-    for (; c + kWide <= dim; c += kWide) sum = multiply_add(load(query + c), load(key + c), sum);
+    for (; c + kLanes <= dim; c += kLanes) of_key.add_products(query + c, key + c);
     if (c < dim) {
-      float a[kWide] = {}, b[kWide] = {};
+      float a[kLanes] = {}, b[kLanes] = {};
       std::copy(query + c, query + dim, a);
       std::copy(key + c, key + dim, b);
-      sum = multiply_add(load(a), load(b), sum);
+      of_key.add_products(a, b);
     }
-    store(sum, sums + j * kWide);
+    for (std::size_t part = 0; part < SixteenSums::kParts; ++part)
+      store(of_key.parts[part], sums + j * kLanes + part * kWide);
   }
-  model::cpu::transpose(sums, kWide, turned, kWide);
+  for (std::size_t first = 0; first < kLanes; first += kWide)
+    model::cpu::transpose(sums + first, kLanes, turned + first * kWide, kWide);
   Wide all = load(turned);
-  for (std::size_t i = 1; i < kWide; ++i) all += load(turned + i * kWide);
+  for (std::size_t i = 1; i < kLanes; ++i) all += load(turned + i * kWide);
   store(all, sums);
   std::copy_n(sums, keys.size(), out);
 }
@@ -46,13 +50,13 @@ void weighted_sum(std::span<const float> weights, std::span<const float* const> 
                   float* out) {
   std::size_t first = 0;
   for (; first + kColumns <= dim; first += kColumns) {
-    Wide sums[4] = {};
+    Wide sums[kColumnParts] = {};
     for (std::size_t j = 0; j < weights.size(); ++j) {
       const Wide weight = model::cpu::all_of(weights[j]);
-      for (std::size_t part = 0; part < 4; ++part)
+      for (std::size_t part = 0; part < kColumnParts; ++part)
         sums[part] = multiply_add(weight, load(values[j] + first + part * kWide), sums[part]);
     }
-    for (std::size_t part = 0; part < 4; ++part) store(sums[part], out + first + part * kWide);
+    for (std::size_t part = 0; part < kColumnParts; ++part) store(sums[part], out + first + part * kWide);
   }
   if (first == dim) return;
   std::fill(out + first, out + dim, 0.0F);

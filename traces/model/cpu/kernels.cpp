@@ -23,19 +23,21 @@ void in_runs(Workers& workers, std::uint64_t n, std::uint64_t per_task,
 }
 
 float mean(const float* x, std::size_t n) {
-  Wide sums{};
-  const std::size_t whole = n / kWide * kWide;
-  for (std::size_t i = 0; i < whole; i += kWide) sums += load(x + i);
-  float sum = sum_of(sums);
+  SixteenSums sums;
+  const std::size_t whole = n / SixteenSums::kLanes * SixteenSums::kLanes;
+  for (std::size_t i = 0; i < whole; i += SixteenSums::kLanes)
+    for (std::size_t part = 0; part < SixteenSums::kParts; ++part)
+      sums.parts[part] += load(x + i + part * kWide);
+  float sum = sums.total();
   for (std::size_t i = whole; i < n; ++i) sum += x[i];
   return sum / static_cast<float>(n);
 }
 
 float mean_square(const float* x, std::size_t n) {
-  Wide sums{};
-  const std::size_t whole = n / kWide * kWide;
-  for (std::size_t i = 0; i < whole; i += kWide) sums = multiply_add(load(x + i), load(x + i), sums);
-  float sum = sum_of(sums);
+  SixteenSums sums;
+  const std::size_t whole = n / SixteenSums::kLanes * SixteenSums::kLanes;
+  for (std::size_t i = 0; i < whole; i += SixteenSums::kLanes) sums.add_products(x + i, x + i);
+  float sum = sums.total();
   for (std::size_t i = whole; i < n; ++i) sum += x[i] * x[i];
   return sum / static_cast<float>(n);
 }

@@ -22,7 +22,7 @@ constexpr std::size_t kTokensPerProduct = 256;
 constexpr std::size_t kFewTokens = 8;
 // Number of outputs of a task, and of one pass over the input, in a product with few tokens.
 constexpr std::size_t kOutputsPerTask = 64;
-constexpr std::size_t kOutputsAtOnce = 8;
+constexpr std::size_t kOutputsAtOnce = kWideRegisters / 4;
 // Weights of few tokens are read once, as fast as memory gives them: bytes by which they are asked for ahead.
 constexpr std::size_t kAhead = 1 << 14;
 constexpr std::size_t kLineBytes = 64;
@@ -256,28 +256,28 @@ void apply_to_many(Workers& workers, const Linear& linear, const float* x, std::
 /// Dot products of `count` rows of W with x, the last inputs padded with zeros.
 template <Elem elem, std::size_t count>
 void dot_rows(const Linear& linear, std::size_t first, const float* x, float* y) {
-  Wide sums[count] = {};
-  const std::size_t whole = linear.in / kWide * kWide, rest = linear.in - whole;
-  for (std::size_t k = 0; k < whole; k += kWide) {
-    const Wide input = load(x + k);
+  constexpr std::size_t kSums = SixteenSums::kLanes;
+  SixteenSums sums[count];
+  const std::size_t whole = linear.in / kSums * kSums, rest = linear.in - whole;
+  for (std::size_t k = 0; k < whole; k += kSums) {
 #pragma GCC unroll 8
     for (std::size_t i = 0; i < count; ++i) {
       const std::byte* weights = stored(linear, first + i, k);
       if (k * sizeof(float) % (kLineBytes * sizeof(float) / elem_bytes(elem)) == 0)
         __builtin_prefetch(weights + kAhead);
-      sums[i] = multiply_add(load_stored<elem>(weights), input, sums[i]);
+      sums[i].template add_products<elem>(weights, x + k);
     }
   }
   if (rest > 0) {
-    float input[kWide] = {}, weights[kWide] = {};
+    float input[kSums] = {}, weights[kSums] = {};
     std::copy_n(x + whole, rest, input);
     for (std::size_t i = 0; i < count; ++i) {
       widen(elem, stored(linear, first + i, whole), rest, weights);
-      sums[i] = multiply_add(load(weights), load(input), sums[i]);
+      sums[i].add_products(weights, input);
     }
   }
   for (std::size_t i = 0; i < count; ++i)
-    y[first + i] = sum_of(sums[i]) + (linear.bias.empty() ? 0.0F : linear.bias[first + i]);
+    y[first + i] = sums[i].total() + (linear.bias.empty() ? 0.0F : linear.bias[first + i]);
 }
 
 template <Elem elem>

@@ -1,6 +1,7 @@
 #pragma once
-/// The floats of one vector register, and the operations of the kernels on them. Results depend on the
-/// instruction set compiled for, never on the alignment of data.
+/// The floats of one vector register, and the operations of the kernels on them. Results depend on whether
+/// the instruction set compiled for rounds a product and a sum once, never on the width of its registers
+/// where sums go into SixteenSums, and never on the alignment of data.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -178,6 +179,33 @@ float sum_of(Wide wide) {
   fold(std::integral_constant<std::size_t, 1>{}, kEach);
   return wide[0];
 }
+
+/// Sixteen sums beside each other, in as many registers as that takes.
+struct SixteenSums {
+  static constexpr std::size_t kLanes = 16, kParts = kLanes / kWide;
+
+  /// Adds the products of the next kLanes numbers of each.
+  template <Elem elem = Elem::f32>
+  void add_products(const std::byte* a, const float* b) {
+#pragma GCC unroll 4
+    for (std::size_t part = 0; part < kParts; ++part)
+      parts[part] = multiply_add(load_stored<elem>(a + part * kWide * elem_bytes(elem)),
+                                 load(b + part * kWide), parts[part]);
+  }
+  void add_products(const float* a, const float* b) {
+    add_products(reinterpret_cast<const std::byte*>(a), b);
+  }
+  /// Of all sums, as a balanced tree.
+  float total() const {
+    Wide folded[kParts];
+    std::copy_n(parts, kParts, folded);
+    for (std::size_t n = kParts / 2; n > 0; n /= 2)
+      for (std::size_t part = 0; part < n; ++part) folded[part] += folded[part + n];
+    return sum_of(folded[0]);
+  }
+
+  Wide parts[kParts] = {};
+};
 
 /// e^x to about 1 ulp; 0 below -87.3 (where floats become subnormal), e^88.3 above 88.3, NaN for NaN.
 inline Wide exp_of(Wide x) {
