@@ -160,6 +160,11 @@ std::vector<std::string> selection_sentences(const PolicySpec& spec, const polic
   return out;
 }
 
+/// Whether its costs follow from its defaults; those of a second pass do, which only its scores need.
+bool has_price(const PolicySpec& spec) {
+  return spec.needs.second_pass || complete(spec);
+}
+
 }  // namespace
 
 std::string cost_setting() {
@@ -174,7 +179,7 @@ std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Re
   if (spec.kind() == policy::Kind::replacement) return {};
   if (spec.is_oracle())
     return {"It has none: it knows the future, and nothing that serves requests can run it."};
-  if (!complete(spec)) {
+  if (!has_price(spec)) {
     const char* const before = spec.kind() == policy::Kind::eviction     ? ""
                                : spec.kind() == policy::Kind::allocation ? "snapkv+"
                                                                          : "full+";
@@ -219,7 +224,7 @@ std::string cost_table(const policy::Registry& registry) {
       "| policy | keeps beside keys and values | prompt rows | scratch | prompt | generated tokens |\n"
       "| --- | --- | --- | --- | --- | --- |\n";
   for (const PolicySpec& spec : registry.policies()) {
-    if (!spec.cost || !complete(spec) || spec.kind() == policy::Kind::representation) continue;
+    if (!spec.cost || !has_price(spec) || spec.kind() == policy::Kind::representation) continue;
     const Cost cost = part_of(spec, registry).cost(kReferenceLayer);
     const std::string more = cost.extra_prefills > 0     ? "; one more prefill"
                              : cost.repeated_at_once > 0 ? "; a second pass"
