@@ -55,7 +55,7 @@ TEST_CASE("a sink takes its share of a row") {
   // However large, a sink leaves numbers.
   float small[] = {0, 1};
   CHECK(sim::softmax(small, 2, 1000) == 1);
-  CHECK((small[0] == 0 && small[1] == 0));
+  CHECK((small[0] < 1e-37F && small[1] < 1e-37F));  // 0, or nearly, by the processor's vectors
 }
 
 TEST_CASE("attention rows agree with the definition, block by block, with and without a sliding window") {
