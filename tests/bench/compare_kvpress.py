@@ -152,10 +152,11 @@ class KvsimCaches(Kvsim):
         tokens, self.sets = {}, {}
         cells = [(name, budget) for budget in budgets for name in PRESSES]
         together = 16 if self.arguments.ours == "hf-batch" else 1
+        begun = {cell: self.hf.Cache(self.model, *cell, threads=self.arguments.threads) for cell in cells}
+        if prompt is not None:
+            assert not any(prompt.begin(list(begun.values())))
         for begin in range(0, len(cells), together):
-            caches = {cell: self.hf.Cache(self.model, *cell, threads=self.arguments.threads) for cell in cells[begin:begin + together]}
-            if prompt is not None:
-                assert not any(prompt.begin(list(caches.values())))
+            caches = {cell: begun.pop(cell) for cell in cells[begin:begin + together]}
             for cell, cache in caches.items():
                 if prompt is None:
                     cache.prefill(ids[:before])

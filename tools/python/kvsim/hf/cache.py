@@ -174,7 +174,7 @@ class Prompt(_OneSequence):
         for cache in ranked:
             if not reasons[cache]:
                 cache._given = self
-                cache._fill(self.layers)
+                cache._to_prompt_end()
         return [reasons.get(cache, "") for cache in caches]
 
     def cache(self, policy: Policy, budget: Budget, **options: Any) -> Cache:
@@ -225,7 +225,7 @@ class Cache(_OneSequence):
 
     def _start(self, options):
         self._options = options
-        self._given, self._queries, self._slots, self._decides = None, None, None, None
+        self._given, self._queries, self._held, self._decides = None, None, None, None
         self._prompt_length, self._again, self._hold = None, False, False
         self.resident = []  # of each token of the latest forward call, how many all lanes held when it had joined
         self.queries_seen = None  # a list: the queries of its last token are kept there, per layer [query heads, head_dim]
@@ -293,7 +293,7 @@ class Cache(_OneSequence):
             return
         self._decides.begin_stream()
         about = self._running.about
-        self._slots = [self._empty_slots(about) for _ in self.layers]
+        self._held = [self._empty_slots(about) for _ in self.layers]
         self.is_dense = False
 
     def _empty_slots(self, about):
@@ -307,25 +307,35 @@ class Cache(_OneSequence):
             queries, self._queries = self._queries, None
             if reason := _rank([self], _on_host(queries, self.layers))[0]:
                 _core.refuse(reason, "", "")
+            self._to_prompt_end()
             self._fill(self.layers, drop=True)
+
+    def _to_prompt_end(self):
+        self._held, self.is_dense, self.length, self._again = None, False, self._prompt_length, False
+
+    @property
+    def _slots(self):
+        """Keys and values that are held, per layer; None before the prompt has ended. A Prompt's are copied when they are first asked for."""
+        if self._held is None and self._given is not None:
+            self._fill(self._given.layers)
+        return self._held
 
     @torch.no_grad()
     def _fill(self, layers, drop=False):
         """Copies what is kept of the prompt, layer by layer."""
-        self._slots = []
+        self._held = []
         for layer, dense in enumerate(layers):
             room = 0 if self._decides.decodes(layer) else ROOM
-            self._slots.append(LaneSlots(dense.keys[0], dense.values[0], self.kept(layer), room))
+            self._held.append(LaneSlots(dense.keys[0], dense.values[0], self.kept(layer), room))
             if drop:
                 dense.drop()
-        self.is_dense, self.length, self._again = False, self._prompt_length, False
 
     def rewind(self) -> None:
         """Back to the end of the Prompt that the cache was made with, for another continuation."""
         if self._given is None:
             _refuse("was made without a Prompt, whose keys and values it would need", "Use Prompt.cache().")
         self._decides.rewind()
-        self._fill(self._given.layers)
+        self._to_prompt_end()
 
     def ask_again(self) -> None:
         """Lets the next forward call read the prompt's last token again, now through what is held: the text ends with it, and
@@ -354,7 +364,7 @@ class Cache(_OneSequence):
     @property
     def held_tokens(self) -> int:
         """Tokens held in all KV heads of all layers together."""
-        return sum(slots.total for slots in self._slots)
+        return sum(len(positions) for layer in range(len(self.layers)) for positions in self.kept(layer))
 
     # One forward call.
 

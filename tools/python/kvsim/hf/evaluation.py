@@ -20,6 +20,7 @@ from .cache_batch import CacheBatch
 from .running_model import running_model
 from .token_text import TokenText
 
+RANKED = 64  # cells that are ranked together, so that each policy is at all of its budgets; no keys or values are copied for it
 
 def evaluate(model, tokenizer, workload: Path | Iterable[Mapping[str, Any]], policies: Policy | Iterable[Policy],
              budgets: Budget | Iterable[Budget], *, cut: str | int | Iterable[str | int] = "prompt", mode: str = "both",
@@ -154,17 +155,17 @@ class _Item:
     def _groups(self, prompt, before, skipped):
         """Caches that answer together, {cell: cache}. What cannot run is added to `skipped`."""
         asked = self._asked
-        for begin in range(0, len(asked.cells), asked.batch):
-            group = {index: self._unused(index) for index in range(begin, min(begin + asked.batch, len(asked.cells)))}
-            for index, reason in zip(list(group), prompt.begin(list(group.values()))):
+        for begin in range(0, len(asked.cells), RANKED):
+            begun = {index: self._unused(index) for index in range(begin, min(begin + RANKED, len(asked.cells)))}
+            for index, reason in zip(list(begun), prompt.begin(list(begun.values()))):
                 if reason:
                     skipped[index] = reason, False, 0, 0, []
-                    del group[index]
-            whole = [index for index, cache in group.items() if cache.held_tokens == before * asked.lanes]
-            for index in whole:
-                yield {index: group.pop(index)}  # alone, so that what evicted nothing answers as the full cache does to the bit
-            if group:
-                yield group
+                    del begun[index]
+            for index in [index for index, cache in begun.items() if cache.held_tokens == before * asked.lanes]:
+                yield {index: begun.pop(index)}  # alone, so that what evicted nothing answers as the full cache does to the bit
+            shortest_first = sorted(begun, key=lambda index: begun[index].held_tokens)  # a batch is padded to its longest
+            for first in range(0, len(shortest_first), asked.batch):
+                yield {index: begun.pop(index) for index in shortest_first[first:first + asked.batch]}
 
     def _answered(self, caches, prompt, question, references):
         """What caches answer together, of each what AnsweredItem.add_cell() takes."""

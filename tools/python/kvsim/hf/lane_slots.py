@@ -32,11 +32,12 @@ class LaneSlots:
         self.counts = [len(tokens) for tokens in held]
         self._layout([count + room for count in self.counts])
         self.keys, self.values = self._buffer(keys), self._buffer(values)
-        self.positions = torch.zeros(self._size, dtype=torch.long, device=keys.device)
+        self.positions = torch.empty(self._size, dtype=torch.long, device=keys.device)
         for head, tokens in enumerate(held):
-            index = torch.as_tensor(tokens, dtype=torch.long).to(keys.device)
-            here = slice(self._first[head], self._first[head] + self.counts[head])
-            self.keys[here], self.values[here], self.positions[here] = keys[head, index], values[head, index], index
+            index, here = torch.as_tensor(tokens, dtype=torch.long).to(keys.device), self._of(head)
+            for to, tensor in (self.keys, keys), (self.values, values):
+                torch.index_select(tensor[head], 0, index, out=to[here])
+            self.positions[here] = index
 
     @property
     def total(self):
@@ -76,6 +77,12 @@ class LaneSlots:
             for to, tensor in zip(buffers, (self.keys, self.values, self.positions)):
                 to[self._of(head)] = tensor[was]
         self.keys, self.values, self.positions = buffers
+
+    def clear_room(self):
+        """Zeros behind the slots: what is there gets the weight 0, which times any number must be 0."""
+        for head, first in enumerate(self._first):
+            for tensor in (self.keys, self.values, self.positions):
+                tensor[first + self.counts[head]:first + self._capacities[head]] = 0
 
     def join(self, position, key, value, slots, victims):
         """A token joins every head: key [KV heads, head_dim], value [.., value_dim]; slots, victims: as of take()."""

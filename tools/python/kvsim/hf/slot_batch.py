@@ -16,11 +16,11 @@ class SlotBatch:
     def _move(self, room):
         self._capacity = room + max(count for of in self._slots for count in of.counts)
         shape = len(self._slots), self._heads * self._capacity
-        # Zeros: what is behind a head's slots gets the weight 0, which times any number must be 0.
-        self._buffers = [torch.zeros((*shape, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+        self._buffers = [torch.empty((*shape, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
                          for tensor in (self._slots[0].keys, self._slots[0].values, self._slots[0].positions)]
         for index, of in enumerate(self._slots):
             of.move_to([buffer[index] for buffer in self._buffers], [self._capacity] * self._heads)
+            of.clear_room()
 
     def make_room(self, new):
         """So many tokens can join every head of every cache afterwards."""
