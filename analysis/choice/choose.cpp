@@ -10,7 +10,9 @@
 
 #include "analysis/choice/drawn_settings.hpp"
 #include "analysis/choice/engine_recipes.hpp"
+#include "analysis/choice/shared_tasks.hpp"
 #include "analysis/loop/context_turns.hpp"
+#include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/rng.hpp"
@@ -26,7 +28,7 @@ struct Context {
   PromptSize size;
   const capture::WorkloadItem& front() const { return items.front(); }
 };
-using Settings = std::vector<TriedSetting*>;
+using Rivals = std::vector<TriedSetting*>;
 
 constexpr const char* kChoiceFile = "choice.json";
 constexpr std::size_t kLeastContexts = 8;
@@ -94,6 +96,20 @@ void claim(const ChoiceRequest& request) {
                 "Ask again as it was, or choose another folder with -o.");
 }
 
+/// The folder, begun or joined.
+StudyFolder opened(const ChoiceRequest& request, SharedTasks& tasks) {
+  const std::string asked = asked_text(request);
+  if (!tasks.leads()) {
+    tasks.await_begin(request.folder + '/' + kChoiceFile, asked);
+    return StudyFolder::join(request.folder);
+  }
+  claim(request);
+  StudyFolder folder(request.folder);
+  folder.write(kChoiceFile, asked);
+  tasks.begin(asked);
+  return folder;
+}
+
 /// Columns of what a prompt's screen found.
 const std::vector<ColumnInfo>& screen_columns() {
   static const std::vector<ColumnInfo> all = [] {
@@ -106,16 +122,20 @@ const std::vector<ColumnInfo>& screen_columns() {
 
 class Run {
  public:
-  Run(const ChoiceRequest& request, Evaluation& model, const policy::Registry& registry, Progress& progress)
-      : request_(request), model_(model), progress_(progress), folder_((claim(request), request.folder)) {
-    folder_.write(kChoiceFile, asked_text(request));
+  Run(const ChoiceRequest& request, Evaluation& model, const policy::Registry& registry, Progress& progress,
+      Ranks* ranks)
+      : request_(request),
+        model_(model),
+        progress_(progress),
+        tasks_(request.folder, ranks),
+        folder_(opened(request, tasks_)) {
     for (AskedPolicy& policy : draw_settings(registry, request.settings, request.seed))
       tried_.push_back({std::move(policy)});
     split();
   }
 
   Choice choose() {
-    Settings left;
+    Rivals left;
     for (TriedSetting& each : tried_) left.push_back(&each);
     Choice out;
     out.tried = left.size();
@@ -137,7 +157,7 @@ class Run {
   }
 
  private:
-  void refuse_none(const Settings& left) {
+  void refuse_none(const Rivals& left) {
     if (!left.empty()) return;
     write_table("tried", tried_);
     usage_error("no setting fits or runs", "--memory, --share, --tpot",
@@ -159,7 +179,7 @@ class Run {
   }
 
   /// Of a context, with these cells under the cap.
-  EvaluationOptions options_of(const Context& context, const Settings& settings) const {
+  EvaluationOptions options_of(const Context& context, const Rivals& settings) const {
     EvaluationOptions out = request_.evaluation;
     out.modes = {sim::LoopMode::teacher, sim::LoopMode::greedy};
     out.seed = request_.seed;
@@ -186,7 +206,7 @@ class Run {
 
   /// How many tokens of each prompt every setting may keep, the prompts that confirm included: of those the
   /// length alone is looked at.
-  void price_served(Settings& left) {
+  void price_served(Rivals& left) {
     CostStudy study = *request_.cap.served;
     study.generates = {std::max<std::uint64_t>(request_.evaluation.max_new_tokens, 2)};
     for (TriedSetting* setting : left) {
@@ -210,12 +230,12 @@ class Run {
   }
 
   /// What keeps everything either fits or does not; other evictions cut down to what does.
-  void drop_unfitting(Settings& left) {
+  void drop_unfitting(Rivals& left) {
     if (request_.cap.served) {
       price_served(left);
       return;
     }
-    Settings whole;
+    Rivals whole;
     for (TriedSetting* setting : left)
       if (setting->policy.composition.eviction.spec->keeps_all()) whole.push_back(setting);
     if (!whole.empty())
@@ -228,7 +248,7 @@ class Run {
     keep_there(left);
   }
 
-  void screen(Settings& left) {
+  void screen(Rivals& left) {
     const Context& first = search_.front();
     double share = request_.cap.share > 0
                        ? request_.cap.share
@@ -242,22 +262,22 @@ class Run {
                                      [](const Context& context) { return !context.front().answers.empty(); });
     if (!answers || !trusts_peak_loss(request_.evaluation.cuts.front(), share)) return;
     std::map<const TriedSetting*, std::vector<double>> losses;
-    for (std::size_t i = 0; i < kScreened; ++i) {
-      begin(kScreened, i, 0, 0.1);
+    make_tasks("screen", 0, kScreened, 0, 0.1, screen_columns(), [&](std::size_t i) {
       const Context& context = search_[i];
-      const Records rows = done_or("screen-" + std::to_string(i), screen_columns(), [&] {
-        std::vector<std::vector<Value>> all =
-            model_.losses(context.front(), options_of(context, left), progress_);
-        for (std::size_t cell = 0; cell < all.size(); ++cell)
-          all[cell].insert(all[cell].begin(), left[cell]->policy.composition.params);
-        return all;
-      });
+      std::vector<std::vector<Value>> rows =
+          model_.losses(context.front(), options_of(context, left), progress_);
+      for (std::size_t cell = 0; cell < rows.size(); ++cell)
+        rows[cell].insert(rows[cell].begin(), left[cell]->policy.composition.params);
+      return rows;
+    });
+    for (std::size_t i = 0; i < kScreened; ++i) {
+      const Records rows = folder_.rows(task_name("screen", i), screen_columns());
       const std::size_t peak = rows.column("peak_loss"), params = rows.column("params");
       for (const std::vector<Value>& row : rows.rows)
         if (const auto loss = number(row[peak])) losses[setting_of(text(row[params]), left)].push_back(*loss);
     }
     // Of those that store alike: a code loses no attention, and answers nothing for it.
-    std::map<std::string, Settings> alike;
+    std::map<std::string, Rivals> alike;
     for (TriedSetting* setting : left) {
       const std::vector<double>& of = losses[setting];
       if (of.empty()) continue;  // answers will say why
@@ -275,17 +295,14 @@ class Run {
     keep_there(left);
   }
 
-  void race(Settings& left) {
+  void race(Rivals& left) {
     std::size_t asked = 0;
     for (std::size_t round = 1; left.size() > 1 && asked < search_.size(); ++round) {
-      const std::size_t until = std::min(search_.size(), asked == 0 ? kFirstRound : 2 * asked),
-                        before = asked;
-      for (; asked < until; ++asked) {
-        const double share = 0.8 * static_cast<double>(until - before) / static_cast<double>(search_.size());
-        begin(until - before, asked - before,
-              0.1 + 0.8 * static_cast<double>(before) / static_cast<double>(search_.size()), share);
-        ask("search-" + std::to_string(asked), search_[asked], left);
-      }
+      const std::size_t until = std::min(search_.size(), asked == 0 ? kFirstRound : 2 * asked);
+      const double each = 0.8 / static_cast<double>(search_.size());
+      ask("search", search_, asked, until, 0.1 + each * static_cast<double>(asked),
+          each * static_cast<double>(until - asked), left);
+      asked = until;
       for (TriedSetting* setting : left)
         if (setting->answers.empty() && setting->why.empty())
           drop(*setting, "round " + std::to_string(round), "answers nothing");
@@ -293,7 +310,7 @@ class Run {
       std::vector<std::vector<Answered>> answers;
       for (const TriedSetting* setting : left) answers.push_back(setting->answers);
       const std::size_t most = asked == search_.size() ? 1 : (left.size() + 1) / 2;
-      Settings next;
+      Rivals next;
       for (const std::size_t i : survivors(answers, most)) next.push_back(left[i]);
       for (TriedSetting* setting : left)
         if (std::find(next.begin(), next.end(), setting) == next.end())
@@ -302,16 +319,25 @@ class Run {
     }
   }
 
-  /// Lets settings answer a context, and drops those that cannot.
-  void ask(const std::string& task, const Context& context, Settings& settings) {
-    const EvaluationOptions options = options_of(context, settings);
-    const Records rows =
-        done_or(task, columns_of(options), [&] { return model_.answer(context.items, options, progress_); });
+  /// Lets settings answer some contexts, and drops those that cannot.
+  void ask(const std::string& kind, const std::vector<Context>& contexts, std::size_t first, std::size_t last,
+           double before, double share, Rivals& settings) {
+    const std::vector<ColumnInfo> columns = columns_of(options_of(contexts[first], settings));
+    make_tasks(kind, first, last, before, share, columns, [&](std::size_t i) {
+      return model_.answer(contexts[i].items, options_of(contexts[i], settings), progress_);
+    });
+    for (std::size_t i = first; i < last; ++i)
+      take_answers(task_name(kind, i), columns, static_cast<double>(contexts[i].size.tokens), settings);
+    keep_there(settings);
+  }
+
+  void take_answers(const std::string& task, const std::vector<ColumnInfo>& columns, double tokens,
+                    const Rivals& settings) {
+    const Records rows = folder_.rows(task, columns);
     const std::size_t skipped = rows.column("skipped"), params = rows.column("params"),
                       mode = rows.column("mode"), kept = rows.column("kept"), kl = rows.column("kl"),
                       held = rows.column("held_bytes"), kept_tokens = rows.column("kept_tokens"),
                       budget = rows.column("budget_tokens");
-    const auto tokens = static_cast<double>(context.size.tokens);
     for (const std::vector<Value>& row : rows.rows) {
       TriedSetting& setting = *setting_of(text(row[params]), settings);
       if (!setting.why.empty()) continue;
@@ -328,21 +354,17 @@ class Run {
           setting.budget_share.add(std::min(1.0, *bought / tokens));
       }
     }
-    keep_there(settings);
   }
 
   void confirm(const TriedSetting& winner, Choice& out) {
     TriedSetting& again = out.confirmed;
     again.policy = winner.policy;
-    Settings one{&again};
+    Rivals one{&again};
+    ask("confirm", confirming_, 0, confirming_.size(), 0.9, 0.1, one);
+    if (one.empty())
+      input_error("cannot answer the prompts that confirm: " + again.why, again.policy.composition.params);
     double full = 0;
-    for (std::size_t i = 0; i < confirming_.size(); ++i) {
-      begin(confirming_.size(), i, 0.9, 0.1);
-      ask("confirm-" + std::to_string(i), confirming_[i], one);
-      if (one.empty())
-        input_error("cannot answer the prompts that confirm: " + again.why, again.policy.composition.params);
-      full += static_cast<double>(confirming_[i].size.bytes);
-    }
+    for (const Context& context : confirming_) full += static_cast<double>(context.size.bytes);
     out.answers = kept_of(again.answers);
     out.full_bytes = full / static_cast<double>(confirming_.size());
   }
@@ -374,6 +396,7 @@ class Run {
   }
 
   void write_table(const std::string& name, const std::vector<TriedSetting>& settings) {
+    if (!tasks_.leads()) return;
     Records table{
         {{"setting", "", "composition"},
          {"params", "", "the same with every effective parameter"},
@@ -402,11 +425,11 @@ class Run {
     setting.why = why.substr(0, why.find('\n'));  // not what to do about it
   }
 
-  static void keep_there(Settings& settings) {
+  static void keep_there(Rivals& settings) {
     std::erase_if(settings, [](const TriedSetting* setting) { return !setting->why.empty(); });
   }
 
-  TriedSetting* setting_of(const std::string& params, const Settings& settings) const {
+  TriedSetting* setting_of(const std::string& params, const Rivals& settings) const {
     const auto found = std::find_if(settings.begin(), settings.end(), [&](const TriedSetting* each) {
       return each->policy.composition.params == params;
     });
@@ -416,22 +439,29 @@ class Run {
     return *found;
   }
 
-  /// The rows of a task, as they were saved or made now.
-  template <class Make>
-  Records done_or(const std::string& task, const std::vector<ColumnInfo>& columns, const Make& make) {
-    progress_.check();
-    if (!task_finished(request_.folder, task)) folder_.save(task, {columns, make()}, {});
-    return folder_.rows(task, columns);
+  static std::string task_name(const std::string& kind, std::size_t i) {
+    return kind + '-' + std::to_string(i);
   }
 
-  void begin(std::size_t parts, std::size_t part, double before, double share) {
-    const double each = share / static_cast<double>(parts);
-    progress_.begin_part(before + each * static_cast<double>(part), each);
+  /// Makes the rows of tasks `first` to `last` - 1 that are not finished; among several ranks each its own.
+  template <class Make>
+  void make_tasks(const std::string& kind, std::size_t first, std::size_t last, double before, double share,
+                  const std::vector<ColumnInfo>& columns, const Make& make) {
+    const double each = share / static_cast<double>(last - first);
+    for (std::size_t i = first; i < last; ++i) {
+      progress_.begin_part(before + each * static_cast<double>(i - first), each);
+      progress_.check();
+      const std::string task = task_name(kind, i);
+      if (tasks_.is_own(i) && !task_finished(request_.folder, task))
+        folder_.save(task, {columns, make(i)}, {});
+    }
+    for (std::size_t i = first; i < last; ++i) tasks_.await(task_name(kind, i), progress_);
   }
 
   const ChoiceRequest& request_;
   Evaluation& model_;
   Progress& progress_;
+  SharedTasks tasks_;
   StudyFolder folder_;
   std::vector<TriedSetting> tried_;
   std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> fits_;  ///< tokens, by setting and prompt
@@ -441,8 +471,8 @@ class Run {
 }  // namespace
 
 Choice choose(const ChoiceRequest& request, Evaluation& model, const policy::Registry& registry,
-              Progress& progress) {
-  return Run(request, model, registry, progress).choose();
+              Progress& progress, Ranks* ranks) {
+  return Run(request, model, registry, progress, ranks).choose();
 }
 
 }  // namespace kvsim::analysis

@@ -18,7 +18,7 @@
 #include "analysis/loop/evaluation.hpp"
 #include "analysis/statistics/resamples.hpp"
 #include "analysis/statistics/running_mean.hpp"
-#include "analysis/study/study_folder.hpp"
+#include "analysis/study/ranks.hpp"
 #include "policies/api/registry.hpp"
 #include "sim/base/progress.hpp"
 
@@ -82,8 +82,9 @@ struct Choice {
 /// Throws Error(usage) when the folder holds something else or a choice that was asked for differently, when
 /// there are fewer than eight prompts, or when no setting fits; as Evaluation::answer() does besides.
 /// Finished prompts are kept whatever ends the run; the bytes of the folder do not depend on how often it was
-/// stopped.
+/// stopped, or on the number of ranks, which all make the same choice and share its prompts out. Ranks other
+/// than 0 call it within help_choosing(), rank 0 within lead_ranks().
 Choice choose(const ChoiceRequest& request, Evaluation& model, const policy::Registry& registry,
-              Progress& progress);
+              Progress& progress, Ranks* ranks = nullptr);
 
 }  // namespace kvsim::analysis

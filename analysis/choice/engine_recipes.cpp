@@ -21,9 +21,9 @@ struct Known {
 #define SNAPKV_PRESS "SnapKVPress(" PRESS ", window_size={window}, kernel_size={kernel})"
 
 // Presses: policies/kvpress.csv, the rows without a difference. vLLM: its quantised caches
-// (https://docs.vllm.ai), and pull request 38378. SGLang: quantized_kv_cache of its documentation. llama.cpp:
-// -ctk and -ctv, and pull request 21038, by which it rotates what it codes. OpenVINO GenAI:
-// cache_eviction.hpp.
+// (https://docs.vllm.ai), and pull request 38378. SGLang: quantized_kv_cache of its documentation.
+// TensorRT-LLM: KvCacheConfig of its documentation. llama.cpp: -ctk and -ctv, and pull request 21038, by
+// which it rotates what it codes. OpenVINO GenAI: cache_eviction.hpp.
 constexpr Known kKnown[] = {
     {"kvpress", SNAPKV "+uniform()", SNAPKV_PRESS},
     {"kvpress", SNAPKV "+pyramid(beta={beta},variant=kvpress)",
@@ -61,6 +61,8 @@ constexpr Known kKnown[] = {
      "unit_length=true)",
      "--kv-cache-dtype turboquant_4bit_nc", "leaves the first and last two layers as they are"},
     {"SGLang", "full()+uniform()+fp8(format={format},scale=one)", "--kv-cache-dtype fp8_{format}"},
+    {"TensorRT-LLM", "full()+uniform()+fp8(format=e4m3,scale=one)", "KvCacheConfig(dtype=\"fp8\")",
+     "takes scales from the checkpoint where it has them"},
     {"llama.cpp", "full()+uniform()+llama_cpp(keys={keys},values={values},rotate=true)",
      "-fa on -ctk {keys} -ctv {values}"},
     {"llama.cpp", "full()+uniform()+llama_cpp(keys={keys},values={values},rotate=false)",

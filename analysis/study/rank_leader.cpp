@@ -138,12 +138,7 @@ void RankLeader::take_done(std::size_t rank, const RankReport& report) {
 void RankLeader::take_failure(std::size_t rank, const RankReport& report) {
   state_[rank].state = Rank::State::absent;
   if (failure_) return;  // it was told to stop, or is the second one
-  const RankFailure& error = report.error.value();
-  const auto kind = static_cast<ErrorKind>(error.kind);
-  std::string where = error.where;
-  if (rank != 0 && kind != ErrorKind::interrupted)
-    where = "rank " + std::to_string(rank) + " on " + state_[rank].host + (where.empty() ? "" : ": " + where);
-  failure_.emplace(kind, error.problem, where, error.hint);
+  failure_.emplace(error_of(rank, report));
 }
 
 void RankLeader::order(std::size_t rank, const RankOrder& order) {

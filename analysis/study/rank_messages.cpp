@@ -43,4 +43,20 @@ RankReport parse_report(const std::string& text) {
   return parsed<RankReport>(text);
 }
 
+RankReport failed_report(const Error& error) {
+  RankReport out;
+  out.kind = RankReport::Kind::failed;
+  out.error = RankFailure{static_cast<int>(error.kind()), error.problem(), error.where(), error.hint()};
+  return out;
+}
+
+Error error_of(std::size_t rank, const RankReport& report) {
+  const RankFailure& error = report.error.value();
+  const auto kind = static_cast<ErrorKind>(error.kind);
+  std::string where = error.where;
+  if (rank != 0 && kind != ErrorKind::interrupted)
+    where = "rank " + std::to_string(rank) + " on " + report.host + (where.empty() ? "" : ": " + where);
+  return {kind, error.problem, where, error.hint};
+}
+
 }  // namespace kvsim::analysis

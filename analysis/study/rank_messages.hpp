@@ -60,4 +60,9 @@ std::string message_text(const RankReport& report);
 RankOrder parse_order(const std::string& text);
 RankReport parse_report(const std::string& text);
 
+/// An error as a report.
+RankReport failed_report(const Error& error);
+/// What a rank failed at, for rank 0 to tell.
+Error error_of(std::size_t rank, const RankReport& report);
+
 }  // namespace kvsim::analysis

@@ -8,13 +8,6 @@
 
 namespace kvsim::analysis {
 
-RankReport failed_report(const Error& error) {
-  RankReport out;
-  out.kind = RankReport::Kind::failed;
-  out.error = RankFailure{static_cast<int>(error.kind()), error.problem(), error.where(), error.hint()};
-  return out;
-}
-
 RankWorker::RankWorker(const StudyPlan& plan, StudyFolder& folder, unsigned threads,
                        std::uint64_t memory_limit)
     : plan_(plan), runner_(plan, folder, threads, memory_limit, note_) {}

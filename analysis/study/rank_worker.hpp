@@ -43,7 +43,4 @@ class RankWorker {
   std::future<RankReport> job_;
 };
 
-/// An error as a report.
-RankReport failed_report(const Error& error);
-
 }  // namespace kvsim::analysis

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests studies that mpirun starts as several processes: the folder has the bytes that one process writes, whatever is killed
-on the way, and what goes wrong is told once. Skipped where kvsim was built without MPI."""
+"""Tests studies and choices that mpirun starts as several processes: the folder has the bytes that one process writes, whatever is
+killed on the way, and what goes wrong is told once. Skipped where kvsim was built without MPI."""
 import json
 import os
 import pathlib
@@ -349,6 +349,63 @@ class Failures(Ranks):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("started 3 processes, and MPI sees 1", done.stderr)
         self.assertFalse((self.folder / "d").exists())
+
+
+class ChoiceRanks(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        made = cls.kvsim("workload", "needle-multi-key", "--context", 150, "--count", 12, "--tokenizer", MODEL, "-o", "keys.jsonl")
+        assert made.returncode == 0, made.stderr
+        made = cls.kvsim(*cls.choose("alone"))
+        assert made.returncode == 0, made.stderr
+        cls.said = made.stdout
+
+    @staticmethod
+    def choose(folder, *more, cut="prompt"):
+        return ["choose", "--model", MODEL, "--workload", "keys.jsonl", "--share", "20%", "--cut", cut, "--settings", 12, "-o", folder, *more]
+
+    def run_ranks(self, ranks, arguments, code=0):
+        done = subprocess.run(["mpirun", "-n", str(ranks), KVSIM, *map(str, arguments)], cwd=self.folder, env={**os.environ, **LAUNCHED},
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=250)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def assert_as_alone(self, name, said):
+        self.assertEqual(said.replace(name, "alone"), self.said)
+        for path in (self.folder / "alone").rglob("*"):
+            if path.is_file():
+                self.assertEqual(path.read_bytes(), (self.folder / name / path.relative_to(self.folder / "alone")).read_bytes(), path)
+
+    def test_any_number_of_ranks_chooses_as_one_process(self):
+        for ranks in 2, 4:
+            name = f"by{ranks}"
+            done = self.run_ranks(ranks, self.choose(name, "--quiet"))
+            self.assertEqual(done.stderr, "")
+            self.assert_as_alone(name, done.stdout)
+
+    def test_ranks_go_on_with_a_choice_that_was_stopped(self):
+        shutil.copytree(self.folder / "alone", self.folder / "stopped")
+        for task in "screen-1", "search-0", "search-3", "confirm-0", "confirm-3":
+            shutil.rmtree(self.folder / "stopped/tasks" / task)
+        self.assert_as_alone("stopped", self.run_ranks(3, self.choose("stopped", "--resume", "--quiet")).stdout)
+
+    def test_what_goes_wrong_is_told_once(self):
+        self.assertEqual(self.run_ranks(2, self.choose("alone"), code=2).stderr.count("holds a choice"), 1)
+        self.assertEqual(self.run_ranks(2, self.choose("other", "--loss", "much"), code=2).stderr.count("kvsim: "), 1)
+
+    def test_ranks_that_see_other_prompts_are_refused(self):
+        """Rank 1 starts in another folder, which has fewer prompts."""
+        other = self.folder / "other"
+        other.mkdir()
+        lines = (self.folder / "keys.jsonl").read_text().splitlines(keepends=True)
+        (other / "keys.jsonl").write_text("".join(lines[:10]))
+        folder = self.folder / "apart"
+        choose = [KVSIM, *map(str, self.choose(folder, "--quiet"))]
+        done = subprocess.run(["mpirun", "-n", "1", *choose, ":", "-n", "1", "-wdir", other, *choose], cwd=self.folder,
+                              env={**os.environ, **LAUNCHED}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=250)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertRegex(done.stderr, r"(?m)^kvsim: rank 1 on \S+: .*: rank 0 has other prompts or options$")
 
 
 def built_without_mpi():

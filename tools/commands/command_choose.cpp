@@ -5,7 +5,9 @@
 
 #include "analysis/choice/choose.hpp"
 #include "analysis/choice/engine_recipes.hpp"
+#include "analysis/choice/shared_tasks.hpp"
 #include "analysis/results/numbers.hpp"
+#include "analysis/study/rank_leader.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/shell_word.hpp"
@@ -129,11 +131,12 @@ void print(const ChooseOptions& options, double loss, const analysis::Choice& ch
                         << "tables     " << options.request.folder << "/tables\n";
 }
 
-void choose(ChooseOptions& options) {
+/// The choice; of ranks 1 and up without a word: rank 0 tells.
+analysis::Choice made_choice(ChooseOptions& options, analysis::Ranks* ranks, bool quiet) {
   analysis::ChoiceRequest& request = options.request;
   request.cap = cap_of(options);
   request.evaluation.cuts = {trace::parse_cut(options.cut)};
-  const double loss = parse_share(options.loss, "--loss");
+  if (ranks != nullptr && request.evaluation.threads == 0) request.evaluation.threads = ranks->threads();
   request.items = capture::parse_workload(read_file(options.workload, capture::kMaxWorkloadBytes),
                                           options.workload, capture::parse_line_fields(options.fields));
   const std::string folder = checkpoint_at(request.model);
@@ -142,12 +145,23 @@ void choose(ChooseOptions& options) {
   capture::apply_chat(request.items, folder, options.chat, notes);
   request.evaluation.max_new_tokens =
       options.max_new_tokens.value_or(analysis::tokens_to_generate(request.items, model.tokenizer()));
-  if (!options.quiet)
+  if (!quiet)
     for (const std::string& text : notes) note(text);
-  const analysis::Choice choice = followed("choose", options.quiet, [&](Progress& progress) {
-    return analysis::choose(request, model, front_end().policies(), progress);
+  return followed("choose", quiet, [&](Progress& progress) {
+    return analysis::choose(request, model, front_end().policies(), progress, ranks);
   });
-  print(options, loss, choice);
+}
+
+void choose(ChooseOptions& options) {
+  analysis::Ranks* const ranks = front_end().ranks();
+  const auto lead = [&] {
+    const double loss = parse_share(options.loss, "--loss");
+    print(options, loss, made_choice(options, ranks, options.quiet));
+  };
+  if (ranks == nullptr) return lead();
+  if (ranks->rank() == 0) return analysis::lead_ranks(*ranks, lead);
+  const int code = analysis::help_choosing(*ranks, [&] { made_choice(options, ranks, true); });
+  if (code != 0) throw Error(static_cast<ErrorKind>(code), "");
 }
 
 }  // namespace
@@ -158,6 +172,7 @@ void add_choose_command(Command app) {
   kvsim choose --model DIR --workload mine.jsonl --share 10% -o choice
   kvsim choose --model DIR --workload mine.jsonl --memory 4MiB --cut question --settings 200 -o choice
   kvsim choose --model DIR --workload mine.jsonl --tpot 12ms --batch 16 --machine a100-80-sxm -o choice
+  mpirun -n 4 kvsim choose --model DIR --workload mine.jsonl --share 10% -o choice
 )");
   const auto options = std::make_shared<ChooseOptions>();
   analysis::ChoiceRequest& request = options->request;
