@@ -15,7 +15,6 @@
 #include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
-#include "sim/base/rng.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/base/version.hpp"
 
@@ -35,12 +34,6 @@ constexpr std::size_t kLeastContexts = 8;
 constexpr std::size_t kScreened = 2;    // contexts that losses are measured on
 constexpr std::size_t kFirstRound = 4;  // contexts that everybody answers
 constexpr std::uint64_t kMostBytes = 1 << 20;
-
-/// Where replays order policies as answers do (analysis/TRUST.md): wherever the question is known, else from
-/// a quarter of the cache on.
-bool trusts_peak_loss(const trace::Cut& cut, double share) {
-  return cut.at == trace::Cut::At::prompt || share >= 0.25;
-}
 
 Interval wilson(std::uint64_t right, std::uint64_t of) {
   if (of == 0) return {0, 1};
@@ -167,15 +160,15 @@ class Run {
   /// By chance, before anything is looked at.
   void split() {
     const auto contexts = by_context(request_.items);
-    std::vector<std::size_t> order(contexts.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return combine({request_.seed, key_of("split"), a}) < combine({request_.seed, key_of("split"), b});
-    });
-    for (std::size_t i = 0; i < order.size(); ++i)
-      (i < (order.size() + 1) / 2 ? search_ : confirming_)
-          .push_back(
-              {contexts[order[i]], model_.prompt_size(contexts[order[i]].front(), request_.evaluation)});
+    const auto contexts_of = [&](const std::vector<std::size_t>& which) {
+      std::vector<Context> out;
+      for (const std::size_t i : which)
+        out.push_back({contexts[i], model_.prompt_size(contexts[i].front(), request_.evaluation)});
+      return out;
+    };
+    const Split halves = split_by_chance(contexts.size(), request_.seed);
+    search_ = contexts_of(halves.search);
+    confirming_ = contexts_of(halves.confirm);
   }
 
   /// Of a context, with these cells under the cap.
@@ -469,6 +462,10 @@ class Run {
 };
 
 }  // namespace
+
+bool trusts_peak_loss(const trace::Cut& cut, double share) {
+  return cut.at == trace::Cut::At::prompt || share >= 0.25;
+}
 
 Choice choose(const ChoiceRequest& request, Evaluation& model, const policy::Registry& registry,
               Progress& progress, Ranks* ranks) {

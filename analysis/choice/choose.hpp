@@ -79,6 +79,10 @@ struct Choice {
   std::optional<TriedSetting> nearest{};
 };
 
+/// Where replays order policies as answers do (analysis/TRUST.md): wherever the question is known, else from
+/// a quarter of the cache on.
+bool trusts_peak_loss(const trace::Cut& cut, double share);
+
 /// Throws Error(usage) when the folder holds something else or a choice that was asked for differently, when
 /// there are fewer than eight prompts, or when no setting fits; as Evaluation::answer() does besides.
 /// Finished prompts are kept whatever ends the run; the bytes of the folder do not depend on how often it was

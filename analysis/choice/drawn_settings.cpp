@@ -135,4 +135,14 @@ std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::si
   return out;
 }
 
+Split split_by_chance(std::size_t prompts, std::uint64_t seed) {
+  std::vector<std::size_t> order(prompts);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return combine({seed, key_of("split"), a}) < combine({seed, key_of("split"), b});
+  });
+  const auto middle = order.begin() + static_cast<std::ptrdiff_t>((prompts + 1) / 2);
+  return {{order.begin(), middle}, {middle, order.end()}};
+}
+
 }  // namespace kvsim::analysis

@@ -17,6 +17,12 @@ namespace kvsim::analysis {
 std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::size_t count,
                                        std::uint64_t seed);
 
+/// Half of so many prompts searches, the others confirm, as drawn before anything is looked at.
+struct Split {
+  std::vector<std::size_t> search, confirm;
+};
+Split split_by_chance(std::size_t prompts, std::uint64_t seed);
+
 /// A legal value of a parameter, as typed: of a count or a real number a quarter, half, twice or four times
 /// the default; of a share half of it or the middle between it and 1; of choices and flags any. The default
 /// where there is no other. `key`: of the draw (sim/base/rng.hpp).

@@ -3,8 +3,11 @@
 import csv
 import gzip
 import io
+import itertools
 import json
+import math
 import shutil
+import statistics
 
 import kvsim_command
 from kvsim_command import SOURCE, CommandTest
@@ -135,6 +138,39 @@ class Choose(CommandTest):
         self.assertRegex(self.said, r"engine     (none .*; nearest of those tried:\n           .*, which kept .* of \d+ prompts.*\n *)?"
                                     r"(kvpress|vLLM|SGLang|llama.cpp|OpenVINO GenAI): ")
 
+    def test_recorded_runs_choose_by_what_replays_lose(self):
+        runs = [f"run{index}.h5" for index in range(4)]
+        for name, line in zip(runs, self.lines()):
+            self.ok("capture", "--model", MODEL, "--workload", "keys.jsonl", "--item", json.loads(line)["id"], "--max-new-tokens", 4,
+                    "--ignore-eos", "--quiet", "-o", name)
+        traces = [word for name in runs for word in ("--trace", name)]
+        said = self.ok("choose", *traces, "--share", "25%", "--cut", "question", "--settings", 20, "--quiet", "-o", "losses")
+        tried = table(self.folder / "losses" / "tables" / "tried.csv")
+        self.assertEqual(len(tried), 20)
+        ran = [row for row in tried if not row["why"]]
+        losses = [float(row["peak_loss"]) for row in ran]
+        self.assertEqual(losses, sorted(losses))
+        self.assertIn(f"setting    {ran[0]['setting']} at ", said)
+        self.assertIn("orders policies as answers do on one model of two", said)
+        # kvsim replay says the same of the two runs that chose, and of the two that confirm.
+        (confirmed,) = table(self.folder / "losses" / "tables" / "confirmed.csv")
+        of_runs = {}
+        for row in ran[:3] + ran[-3:]:
+            for name in runs:
+                bytes_ = next(csv.DictReader(io.StringIO(self.ok("replay", name, "--policy", "window", "--budget", "100%", "--cut", "question",
+                                                                 "--format", "csv", "--quiet"))))["kept_bytes"]
+                cap = int(float(bytes_) * 0.25)
+                found = next(csv.DictReader(io.StringIO(self.ok("replay", name, "--policy", row["params"], "--budget", f"{cap}B", "--cut",
+                                                                "question", "--format", "csv", "--quiet"))))
+                of_runs.setdefault(row["params"], {})[name] = float(found["peak_loss"])
+        best = of_runs[ran[0]["params"]]
+        halves = [(one, two) for one, two in itertools.combinations(runs, 2)
+                  if math.isclose((best[one] + best[two]) / 2, losses[0], rel_tol=1e-9)]
+        self.assertEqual(len(halves), 1)
+        for row in ran[:3] + ran[-3:]:
+            self.assertAlmostEqual(statistics.fmean(of_runs[row["params"]][name] for name in halves[0]), float(row["peak_loss"]))
+        self.assertAlmostEqual(statistics.fmean(best[name] for name in runs if name not in halves[0]), float(confirmed["peak_loss"]))
+
     def test_what_cannot_be_chosen_is_refused(self):
         for arguments, said in (
                 (self.choose("choice"), "holds a choice"),
@@ -145,7 +181,11 @@ class Choose(CommandTest):
                 (self.choose("other", cap=("--tpot", "1ms")), "--tpot and --machine: go together"),
                 (self.choose("other", cap=("--share", "10%", "--machine", "a100-80-sxm")), "go together"),
                 (self.choose("none", cap=("--tpot", "1us", "--machine", "a100-80-sxm")), "no setting fits"),
-                (self.choose("."), "holds something else")):
+                (self.choose("."), "holds something else"),
+                (["choose", "--share", "10%", "-o", "other"], "says what answers, and what"),
+                (["choose", "--trace", "t.h5", "--share", "10%", "-o", "other"], "at least two recorded runs"),
+                (["choose", "--trace", "t.h5", "--model", MODEL, "--share", "10%", "-o", "other"], "cannot be with a model"),
+                (["choose", "--trace", "t.h5", "--trace", "t.h5", "--share", "10%", "-o", "choice"], "holds something else")):
             self.assertIn(said, self.fails(2, *arguments))
         few = (self.folder / "few.jsonl")
         few.write_text("".join(self.lines()[:7]))

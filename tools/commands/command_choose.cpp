@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "analysis/choice/choose.hpp"
+#include "analysis/choice/choose_by_losses.hpp"
 #include "analysis/choice/engine_recipes.hpp"
 #include "analysis/choice/shared_tasks.hpp"
 #include "analysis/results/numbers.hpp"
@@ -13,6 +14,7 @@
 #include "sim/base/shell_word.hpp"
 #include "sim/base/sizes.hpp"
 #include "tools/commands/command.hpp"
+#include "tools/options/chosen_sequences.hpp"
 #include "tools/options/cost_options.hpp"
 #include "tools/options/cost_request.hpp"
 #include "tools/options/mistaken_files.hpp"
@@ -25,7 +27,8 @@ namespace {
 
 struct ChooseOptions {
   analysis::ChoiceRequest request;
-  std::string workload, fields, memory, share, tpot, cut = "prompt", loss = "1%";
+  std::vector<std::string> traces;
+  std::string sequence, workload, fields, memory, share, tpot, cut = "prompt", loss = "1%";
   CostOptions served;
   std::optional<std::uint64_t> max_new_tokens;
   bool chat = false, quiet = false;
@@ -84,37 +87,45 @@ std::string margin_text(const analysis::KeptAnswers& kept, double loss) {
   return "loses less than " + margin + "open; more prompts would tell";
 }
 
+/// What engines do it, a line each behind `first`; empty: none.
+std::string recipe_lines(const analysis::AskedPolicy& policy, double share, const std::string& first) {
+  std::string out;
+  for (const analysis::EngineRecipe& recipe : analysis::engine_recipes(policy.composition.params, share))
+    out += (out.empty() ? first : std::string(11, ' ')) + recipe.engine + ": " + recipe.words +
+           (recipe.apart.empty() ? "" : " (" + recipe.apart + ")") + '\n';
+  return out;
+}
+
+constexpr const char* kNoEngine = "engine     none of those that kvsim knows does this";
+
 std::string recipes_text(const analysis::Choice& choice, double share) {
-  const auto lines = [&](const analysis::TriedSetting& setting, const std::string& first) {
-    std::string out;
-    for (const analysis::EngineRecipe& recipe :
-         analysis::engine_recipes(setting.policy.composition.params, share))
-      out += (out.empty() ? first : std::string(11, ' ')) + recipe.engine + ": " + recipe.words +
-             (recipe.apart.empty() ? "" : " (" + recipe.apart + ")") + '\n';
-    return out;
-  };
-  std::string out = lines(choice.winner, "engine     ");
+  std::string out = recipe_lines(choice.winner.policy, share, "engine     ");
   if (!out.empty()) return out;
-  out = "engine     none of those that kvsim knows does this";
+  out = kNoEngine;
   if (!choice.nearest) return out + ", and none of what they do answered\n";
   const analysis::Standing standing = analysis::standing(choice.nearest->answers);
   share = choice.nearest->budget_share.value().value_or(1);
   return out + "; nearest of those tried:\n           " + choice.nearest->policy.text + ", which kept " +
          (standing.kept ? percent(*standing.kept) : "-") + " of " +
          std::to_string(choice.nearest->answers.size()) + " prompts of the search\n" +
-         lines(*choice.nearest, std::string(11, ' '));
+         recipe_lines(choice.nearest->policy, share, std::string(11, ' '));
+}
+
+/// What the cap buys of a prompt's tokens, as a budget, rounded down.
+std::string budget_text(const analysis::RunningMean& share) {
+  return analysis::rounded_text(std::floor(1000 * share.value().value_or(1)) / 10, 1) + '%';
+}
+
+std::string mean_bytes(double mean) {
+  return bytes_text(static_cast<std::uint64_t>(std::llround(mean)));
 }
 
 void print(const ChooseOptions& options, double loss, const analysis::Choice& choice) {
   const std::string& setting = choice.winner.policy.text;
-  const auto bytes = [](double mean) { return bytes_text(static_cast<std::uint64_t>(std::llround(mean))); };
-  // What the cap buys of the prompt's tokens, as a budget, rounded down.
-  const std::string budget =
-      analysis::rounded_text(std::floor(1000 * choice.confirmed.budget_share.value().value_or(1)) / 10, 1) +
-      '%';
+  const std::string budget = budget_text(choice.confirmed.budget_share);
   front_end().results() << "setting    " << setting << " at " << budget << " of the tokens\n"
-                        << "holds      " << bytes(choice.confirmed.held_bytes.value().value_or(0)) << " of "
-                        << bytes(choice.full_bytes) << " a prompt\n"
+                        << "holds      " << mean_bytes(choice.confirmed.held_bytes.value().value_or(0))
+                        << " of " << mean_bytes(choice.full_bytes) << " a prompt\n"
                         << "answers    " << answers_text(choice.answers) << '\n'
                         << "margin     " << margin_text(choice.answers, loss) << '\n'
                         << "search     " << choice.tried << " settings: " << choice.fitting << " fit, "
@@ -152,7 +163,69 @@ analysis::Choice made_choice(ChooseOptions& options, analysis::Ranks* ranks, boo
   });
 }
 
+/// analysis/TRUST.md in a line.
+const char* worth_of_losses(const trace::Cut& cut, double share) {
+  if (cut.at == trace::Cut::At::prompt)
+    return "with the question known, this loss orders policies as answers do on two models of two";
+  return analysis::trusts_peak_loss(cut, share)
+             ? "with the question not known, this loss orders policies as answers do on one model of two"
+             : "with the question not known and so little kept, no loss orders policies as answers do";
+}
+
+std::string runs_text(std::size_t runs) {
+  return std::to_string(runs) + (runs == 1 ? " run" : " runs");
+}
+
+/// Without a checkpoint: by what replays of recorded runs lose.
+void choose_by_losses(const ChooseOptions& options) {
+  if (!options.request.model.empty() || !options.workload.empty() || !options.tpot.empty() ||
+      options.request.resume)
+    usage_error("cannot be with a model", "--trace", "Leave --model, --workload, --tpot and --resume out.");
+  const trace::Cut cut = trace::parse_cut(options.cut);
+  std::vector<ChosenSequence> runs;
+  for (const std::string& file : options.traces)
+    for (ChosenSequence& run : chosen_sequences(file, options.sequence, {cut}))
+      runs.push_back(std::move(run));
+  const analysis::ChoiceRequest& asked = options.request;
+  analysis::LossChoiceRequest request{asked.folder,   {},         cap_of(options),
+                                      asked.settings, asked.seed, asked.evaluation.threads};
+  for (const ChosenSequence& run : runs) request.runs.push_back(&run.sequence);
+  const analysis::LossChoice choice = followed("choose", options.quiet, [&](Progress& progress) {
+    return analysis::choose_by_losses(request, front_end().policies(), progress);
+  });
+  const analysis::ReplayedSetting &found = choice.tried.front(), &again = choice.confirmed;
+  const std::string& setting = found.policy.text;
+  const std::string budget = budget_text(again.budget_share);
+  const auto loss = [](const analysis::ReplayedSetting& of) {
+    return analysis::rounded_text(of.peak_loss.value().value_or(0));
+  };
+  std::vector<std::string> words{"kvsim", "replay"};
+  words.insert(words.end(), options.traces.begin(), options.traces.end());
+  for (const std::string& word :
+       {std::string("--cut"), options.cut, std::string("--policy"), setting, std::string("--budget"), budget})
+    words.push_back(word);
+  const std::string engines =
+      recipe_lines(found.policy, again.budget_share.value().value_or(1), "engine     ");
+  front_end().results()
+      << "setting    " << setting << " at " << budget << " of the tokens\n"
+      << "holds      " << mean_bytes(again.held_bytes.value().value_or(0)) << " of "
+      << mean_bytes(choice.full_bytes) << " a run\n"
+      << "loses      " << loss(again) << " of what is attended most (peak loss), on "
+      << runs_text(choice.confirm) << " that did not choose\n"
+      << "search     " << choice.tried.size() << " settings on " << runs_text(choice.chose)
+      << "; there it lost " << loss(found) << ", with the luck of the best of many\n"
+      << "worth      " << worth_of_losses(cut, choice.least_share) << '\n'
+      << "           codes are not tried: they lose no attention. --model and --workload choose by answers\n"
+      << "again      " << shell_words(words) << '\n'
+      << (engines.empty() ? std::string(kNoEngine) + '\n' : engines) << "tables     " << asked.folder
+      << "/tables\n";
+}
+
 void choose(ChooseOptions& options) {
+  if (!options.traces.empty()) return choose_by_losses(options);
+  if (options.request.model.empty() || options.workload.empty())
+    usage_error("says what answers, and what", "--model, --workload",
+                "Give both, or recorded runs: --trace FILE, which are replayed.");
   analysis::Ranks* const ranks = front_end().ranks();
   const auto lead = [&] {
     const double loss = parse_share(options.loss, "--loss");
@@ -173,12 +246,17 @@ void add_choose_command(Command app) {
   kvsim choose --model DIR --workload mine.jsonl --memory 4MiB --cut question --settings 200 -o choice
   kvsim choose --model DIR --workload mine.jsonl --tpot 12ms --batch 16 --machine a100-80-sxm -o choice
   mpirun -n 4 kvsim choose --model DIR --workload mine.jsonl --share 10% -o choice
+  kvsim choose --trace run1.h5 run2.h5 --share 25% -o choice
 )");
   const auto options = std::make_shared<ChooseOptions>();
   analysis::ChoiceRequest& request = options->request;
-  command.add_required("--model", request.model, "DIR", "As of kvsim evaluate");
-  command.add_required("--workload,--prompts", options->workload, "FILE",
-                       "JSON Lines with prompts and answers; half of them search, half confirm");
+  command.add_option("--model", request.model, "DIR", "As of kvsim evaluate");
+  command.add_option("--workload,--prompts", options->workload, "FILE",
+                     "JSON Lines with prompts and answers; half of them search, half confirm");
+  command.add_option(
+      "--trace", options->traces, "FILE",
+      "A recorded run, again for each, instead of a model and prompts: chooses by what replays lose");
+  command.add_option("--sequence", options->sequence, "N|all", kSequenceHelp);
   command.add_option("--fields", options->fields, "LIST",
                      "Other names of its fields, such as prompt=instruction,answers=gold");
   command.add_flag("--chat", options->chat,
