@@ -70,8 +70,9 @@ class LossSearch {
     if (!setting.why.empty()) return;
     const auto loss = row["peak_loss"], bytes = row["held_bytes"];
     if (!loss)
-      input_error("has no step that was measured behind the cut, on which a loss would be", "--trace",
-                  "Record an answer, with --max-new-tokens.");
+      input_error(
+          "a run has no step behind the cut that attends a token enough for a loss to be measured (peak_loss)",
+          "--trace", "Record an answer, with --max-new-tokens.");
     if (row["kept_tokens"].value_or(0) > row.budget_tokens.value_or(0) + 0.5) {
       setting.why = "holds more than the cap";
       return;

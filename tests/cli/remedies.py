@@ -657,6 +657,12 @@ COSTS = [
 
 # Studies, analyses, agreement.
 STUDIES = [
+    ("choose --share 50% -o ch1 --quiet", "recorded runs: (--trace) FILE", "+ {1} $ITEM.h5 {1} $ITEM.h5"),
+    ("choose --trace $ITEM.h5 --share 50% -o ch2 --quiet", "Name more files, or (sequences)", "+ --trace $ITEM.h5"),
+    ("choose --trace $ITEM.h5 --trace $ITEM.h5 --model $M --share 50% -o ch3 --quiet", "Leave (--model)", "{1} $M =>"),
+    ("$ kvsim trace generate --layers 2 --prompt-tokens 60 --decode 0 -o nd.h5 && kvsim choose --trace nd.h5 --trace nd.h5 --share 50% -o ch4 --quiet",
+     "with (--max-new-tokens)", "kvsim capture --model $M --workload items.jsonl --item $ITEM {1} 4 -o nd1.h5 --quiet && "
+     "kvsim choose --trace nd1.h5 --trace nd1.h5 --share 50% -o ch4 --quiet"),
     ("study st_tr.json -o q1 --quiet", r'Give \"(traces)\"',
      "sed 's/\"traces\": \\[\\]/\"{1}\": [\"t.h5\"]/' st_tr.json > st1.json && kvsim study st1.json -o q1 --quiet"),
     ("study s.json -o s1x --quiet", "(--resume) goes on", "+ {1}"),
