@@ -18,20 +18,26 @@ using Numbers = std::vector<double>;
 class Pursuit {
  public:
   explicit Pursuit(const ReferenceRows& reference)
-      : reference_(reference), with_sums_(products(reference.sums)), correlations_(with_sums_) {}
+      : keys_(reference.keys),
+        rows_(reference.weights.begin(), reference.weights.end()),
+        with_sums_(keys_),
+        moments_(keys_) {
+    for (std::size_t i = 0; i < reference.rows(); ++i)
+      for (std::size_t j = 0; j < keys_; ++j) with_sums_[j] += reference.row(i)[j] * reference.sums[i];
+    correlations_ = with_sums_;
+  }
 
   /// Products of all columns with what is left of the sums.
   const Numbers& correlations() const { return correlations_; }
 
   void take(std::size_t key) {
-    Numbers column;
-    for (std::size_t i = 0; i < reference_.rows(); ++i) column.push_back(reference_.row(i)[key]);
-    const Numbers& with = moments_.emplace_back(products(column));
+    if (moments_[key].empty()) find_moments(key);
+    const Numbers& with = moments_[key];
     // The next row of the Cholesky factor of their moments, and of the solution with it alone.
     Numbers row;
     double pivot = with[key] + kMatchingRidge, rest = with_sums_[key];
-    for (std::size_t a = 0; a < keys_.size(); ++a) {
-      double x = with[keys_[a]];
+    for (std::size_t a = 0; a < taken_.size(); ++a) {
+      double x = with[taken_[a]];
       for (std::size_t k = 0; k < a; ++k) x -= factor_[a][k] * row[k];
       row.push_back(x / factor_[a][a]);
       pivot -= row[a] * row[a];
@@ -40,31 +46,59 @@ class Pursuit {
     row.push_back(std::sqrt(std::max(pivot, kMatchingRidge)));
     forward_.push_back(rest / row.back());
     factor_.push_back(std::move(row));
-    keys_.push_back(key);
+    taken_.push_back(key);
     Numbers weights = forward_;
     correlations_ = with_sums_;
     for (std::size_t a = weights.size(); a-- > 0;) {
       weights[a] /= factor_[a][a];
       for (std::size_t k = 0; k < a; ++k) weights[k] -= factor_[a][k] * weights[a];
       const double weight = std::clamp(weights[a], kLeast, kMost);
-      for (std::size_t j = 0; j < correlations_.size(); ++j) correlations_[j] -= weight * moments_[a][j];
+      const Numbers& column = moments_[taken_[a]];
+      for (std::size_t j = 0; j < keys_; ++j) correlations_[j] -= weight * column[j];
     }
   }
 
  private:
-  Numbers products(std::span<const double> with) const {
-    Numbers out(reference_.keys);
-    for (std::size_t i = 0; i < with.size(); ++i)
-      for (std::size_t j = 0; j < out.size(); ++j) out[j] += reference_.row(i)[j] * with[i];
-    return out;
+  static constexpr std::size_t kAtOnce = 4;  ///< columns, and rows
+
+  /// Products of a key's column with all, and of those that may be taken next: the rows are more than a cache
+  /// of the processor holds, so that reading them is what takes time.
+  void find_moments(std::size_t key) {
+    std::vector<std::size_t> next;
+    for (std::size_t j = 0; j < keys_; ++j)
+      if (j != key && moments_[j].empty()) next.push_back(j);
+    const std::size_t more = std::min(kAtOnce - 1, next.size());
+    std::ranges::partial_sort(
+        next, next.begin() + static_cast<std::ptrdiff_t>(more),
+        [&](std::size_t a, std::size_t b) { return correlations_[a] > correlations_[b]; });
+    next.resize(more);
+    next.push_back(key);
+    for (const std::size_t of : next) moments_[of].resize(keys_);
+    for (std::size_t i = 0; i < rows_.size(); i += kAtOnce * keys_)
+      for (const std::size_t of : next) add_products(i, of, moments_[of].data());
   }
 
-  const ReferenceRows& reference_;
-  Numbers with_sums_, correlations_;  ///< per key
-  std::vector<std::size_t> keys_{};   ///< in the order in which they were taken
-  std::vector<Numbers> moments_{};    ///< products of their columns with all
-  std::vector<Numbers> factor_{};     ///< rows of a lower triangle
-  Numbers forward_{};                 ///< the factor's solution of their products with the sums
+  /// Of so many rows from place `i` on, in float; sums of them are in double.
+  void add_products(std::size_t i, std::size_t key, double* sums) const {
+    const float* row[kAtOnce];
+    float times[kAtOnce];
+    for (std::size_t r = 0; r < kAtOnce; ++r) {
+      const bool there = i + r * keys_ < rows_.size();
+      row[r] = rows_.data() + (there ? i + r * keys_ : i);
+      times[r] = there ? row[r][key] : 0;
+    }
+    for (std::size_t j = 0; j < keys_; ++j)
+      sums[j] += static_cast<double>((times[0] * row[0][j] + times[1] * row[1][j]) +
+                                     (times[2] * row[2][j] + times[3] * row[3][j]));
+  }
+
+  std::size_t keys_;
+  std::vector<float> rows_;             ///< [rows, keys]
+  Numbers with_sums_, correlations_{};  ///< per key
+  std::vector<Numbers> moments_;        ///< per key the products of its column with all; empty: not known yet
+  std::vector<std::size_t> taken_{};    ///< keys, in their order
+  std::vector<Numbers> factor_{};       ///< rows of a lower triangle
+  Numbers forward_{};                   ///< the factor's solution of their products with the sums
 };
 
 class MatchingPursuit final : public ScoredEviction {

@@ -47,6 +47,7 @@ ReferenceRows::ReferenceRows(const Prompt& prompt, int lane, int group, std::siz
     : keys(prompt.length()) {
   const std::size_t rows = reference_rows(keys, most), n = rows * static_cast<std::size_t>(group);
   const MatrixView key = prompt.keys(lane);
+  const double scale = prompt.scale(), cap = prompt.cap();
   weights.resize(n * keys);
   sums.resize(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -54,8 +55,7 @@ ReferenceRows::ReferenceRows(const Prompt& prompt, int lane, int group, std::siz
     const float* query = prompt.queries(lane * group + static_cast<int>(i / rows)).row(at).data();
     double* row = weights.data() + i * keys;
     for (std::size_t j = 0; j < keys; ++j)
-      row[j] =
-          capped(prompt.scale() * static_cast<double>(dot(query, key.row(j).data(), key.cols)), prompt.cap());
+      row[j] = capped(scale * static_cast<double>(dot(query, key.row(j).data(), key.cols)), cap);
     const double largest = *std::max_element(row, row + keys);
     for (std::size_t j = 0; j < keys; ++j) sums[i] += row[j] = std::exp(row[j] - largest);
   }
