@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <array>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <iostream>

@@ -2,9 +2,7 @@
 /// SIGINT, SIGTERM and SIGHUP: the command ends with exit code 4 and leaves nothing half-written. Work that
 /// watches a flag (StopOnSignal) stops by itself at the first signal. Everything else, waits for input, and a
 /// second signal end the process at once: unfinished files are removed in the handler.
-#include <array>
 #include <atomic>
-#include <csignal>
 
 namespace kvsim::tools {
 

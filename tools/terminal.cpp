@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <optional>
 
 #include "sim/base/error.hpp"
 #include "sim/base/shortage.hpp"

@@ -7,9 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <tuple>
 
-#include "analysis/results/has_column.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
@@ -100,8 +98,10 @@ class Reader {
       }
       const Key key = key_of(table, row, exact_field(row[item], ""));
       if (!told_.insert({key, field_text(table, row, "mode")}).second) twice(key, "the answers");
-      if (remember(params_, key[kParams]))
+      if (std::ranges::find(params_, key[kParams]) == params_.end()) {
+        params_.push_back(key[kParams]);
         labels_.push_back({Value(field_text(table, row, "policy")), Value(key[kParams])});
+      }
       LoopCell& cell = closed_cells_[key];
       cell.values.resize(closed_.size(), kNoValue);
       cell.workload = exact_field(row[workload], "");
@@ -111,8 +111,8 @@ class Reader {
       for (std::size_t i = 0; i < columns.size(); ++i)
         if (columns[i])
           if (const auto value = number(row[*columns[i]])) cell.values[i] = *value;
-      remember(cuts_, key[kCut]);
-      remember(budgets_, key[kBudget]);
+      add_once(cuts_, key[kCut]);
+      add_once(budgets_, key[kBudget]);
     }
   }
 
@@ -148,13 +148,6 @@ class Reader {
     input_error(loop + " has two rows of " + key[kParams] + " at " + key[kBudget] + ", cut " + key[kCut] +
                     ", seed " + key[kSeed],
                 key[kItem], "Give every file once, and rows of one model.");
-  }
-
-  /// Whether it is new.
-  static bool remember(std::vector<std::string>& all, const std::string& one) {
-    if (std::find(all.begin(), all.end(), one) != all.end()) return false;
-    all.push_back(one);
-    return true;
   }
 
   void check_protocols() const {
@@ -248,8 +241,8 @@ class Reader {
                  items.at(key[kItem])]
             .push_back(&key);
     for (const auto& [place, seeds] : seeds_of) {
-      out.ran[place] = std::none_of(seeds.begin(), seeds.end(),
-                                    [&](const Key* key) { return closed_cells_.at(*key).skipped; });
+      out.ran[place] =
+          std::ranges::none_of(seeds, [&](const Key* key) { return closed_cells_.at(*key).skipped; });
       average(open_cells_, seeds, place, n, out.open_values);
       average(closed_cells_, seeds, place, n, out.closed_values);
     }
@@ -269,8 +262,7 @@ class Reader {
       if (cell.right_full == cell.right_full) place->second.right_full = cell.right_full;
     }
     for (const auto& [name, item] : found) out.items.push_back(item);
-    std::stable_sort(out.items.begin(), out.items.end(),
-                     [](const auto& a, const auto& b) { return a.workload < b.workload; });
+    std::ranges::stable_sort(out.items, [](const auto& a, const auto& b) { return a.workload < b.workload; });
   }
 
   static void average(const Cells& cells, const std::vector<const Key*>& seeds, std::size_t place,
@@ -294,7 +286,45 @@ class Reader {
   std::uint64_t later_turns_ = 0;
 };
 
+[[noreturn]] void unknown(std::string_view key, const std::vector<std::string>& known,
+                          const std::string& loop) {
+  usage_error("policies are not compared by '" + std::string(key) + "'", "--" + loop, suggestion(key, known));
+}
+
 }  // namespace
+
+const std::vector<ClosedMeasure>& closed_measures() {
+  static const std::vector<ClosedMeasure> kAll = {
+      {"right", Better::higher},       {"kl", Better::lower},          {"same_top", Better::higher},
+      {"log_p", Better::higher},       {"contains", Better::higher},   {"agreement", Better::higher},
+      {"delta_log_p", Better::higher}, {"rms_delta_p", Better::lower}, {"rank", Better::lower}};
+  return kAll;
+}
+
+const ClosedMeasure& closed_measure(std::string_view key) {
+  std::vector<std::string> known;
+  for (const ClosedMeasure& each : closed_measures()) {
+    if (each.key == key) return each;
+    known.emplace_back(each.key);
+  }
+  unknown(key, known, "closed");
+}
+
+std::vector<const Metric*> open_measures() {
+  std::vector<const Metric*> out;
+  for (const Metric& each : metrics())
+    if (each.better != Better::neither) out.push_back(&each);
+  return out;
+}
+
+const Metric& open_measure(std::string_view key) {
+  std::vector<std::string> known;
+  for (const Metric* each : open_measures()) {
+    if (each->key == key) return *each;
+    known.emplace_back(each->key);
+  }
+  unknown(key, known, "open");
+}
 
 bool holds_open_rows(const Records& table) {
   return has_column(table, "trace") && has_column(table, "params") && has_column(table, "scope") &&

@@ -1,15 +1,30 @@
 #pragma once
 /// Rows of both loops side by side: what a replay measured of a policy on an item, and what the model
 /// answered through that policy's cache.
-#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "analysis/agreement/closed_measures.hpp"
+#include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/records.hpp"
 
 namespace kvsim::analysis {
+
+/// A column of the rows of `kvsim evaluate` (analysis/README.md).
+struct ClosedMeasure {
+  const char* key;
+  Better better;
+};
+
+/// The most telling first: answers, then predictions of the next token.
+const std::vector<ClosedMeasure>& closed_measures();
+/// Throws Error(usage) with the nearest names.
+const ClosedMeasure& closed_measure(std::string_view key);
+
+/// What a replay measures that policies are compared by: those of metrics() with a better direction.
+std::vector<const Metric*> open_measures();
+/// Throws Error(usage) with the nearest names.
+const Metric& open_measure(std::string_view key);
 
 /// Both loops at one cut. A value is the mean over the seeds that both loops have; NaN where undefined.
 struct LoopsAtCut {

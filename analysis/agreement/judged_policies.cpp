@@ -1,6 +1,5 @@
 #include "analysis/agreement/judged_policies.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "analysis/statistics/rank_agreement.hpp"

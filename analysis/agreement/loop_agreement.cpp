@@ -59,8 +59,7 @@ class Choice {
       std::vector<std::optional<double>>& at = taus.emplace_back();
       for (std::size_t open = 0; open < of_.loops.open.size(); ++open)
         at.push_back(tau(open, budget, kChooses).value);
-      if (std::none_of(at.begin(), at.end(), [](const auto& value) { return value.has_value(); }))
-        taus.pop_back();
+      if (std::ranges::none_of(at, [](const auto& value) { return value.has_value(); })) taus.pop_back();
     }
     if (taus.empty()) return {};
     std::size_t best = 0;
@@ -126,8 +125,8 @@ struct Cell {
 };
 
 std::size_t place_of(const LoopsAtCut& loops, std::string_view closed) {
-  const auto found = std::find_if(loops.closed.begin(), loops.closed.end(),
-                                  [&](const ClosedMeasure* each) { return each->key == closed; });
+  const auto found =
+      std::ranges::find_if(loops.closed, [&](const ClosedMeasure* each) { return each->key == closed; });
   return static_cast<std::size_t>(found - loops.closed.begin());
 }
 
@@ -154,7 +153,7 @@ struct Threshold {
 
 /// The worst value such that of the cells that are as good or better nearly all keep their accuracy.
 Threshold threshold_of(std::vector<Cell> cells, double trusted) {
-  std::sort(cells.begin(), cells.end(), [](const Cell& a, const Cell& b) { return a.judged > b.judged; });
+  std::ranges::sort(cells, [](const Cell& a, const Cell& b) { return a.judged > b.judged; });
   Threshold out;
   double kept = 0;
   for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -305,10 +304,8 @@ void find_absent(const RankedWorkload& of, Absent& absent) {
   for (std::size_t budget = 0; budget < of.loops.budgets.size(); ++budget) {
     const std::vector<std::size_t> there = of.judged.ran_on_all(of.workload, budget);
     for (std::size_t policy = 0; policy < of.loops.policies.size(); ++policy) {
-      if (std::find(there.begin(), there.end(), policy) != there.end()) continue;
-      std::vector<std::string>& budgets = absent[of.loops.policies[policy].label];
-      const std::string& name = of.loops.budgets[budget];
-      if (std::find(budgets.begin(), budgets.end(), name) == budgets.end()) budgets.push_back(name);
+      if (std::ranges::find(there, policy) != there.end()) continue;
+      add_once(absent[of.loops.policies[policy].label], of.loops.budgets[budget]);
     }
   }
 }
@@ -335,7 +332,7 @@ LoopAgreement loop_agreement(const JoinedLoops& joined_loops, const AgreementOpt
     RankedWorkload of{loops, judged, options, "", {}};
     for (const std::string& key : options.closed) {
       const ClosedMeasure& measure = closed_measure(key);
-      const auto place = std::find(loops.closed.begin(), loops.closed.end(), &measure);
+      const auto place = std::ranges::find(loops.closed, &measure);
       if (place == loops.closed.end()) bug("not joined by " + key);
       of.closed.push_back(static_cast<std::size_t>(place - loops.closed.begin()));
     }

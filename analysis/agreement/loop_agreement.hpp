@@ -1,6 +1,5 @@
 #pragma once
 /// How well a replay's numbers order policies as the answers of a running model do.
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -2,7 +2,6 @@
 
 #include <fnmatch.h>
 
-#include <algorithm>
 #include <functional>
 
 #include "sim/base/error.hpp"

@@ -279,7 +279,7 @@ class Run {
       alike[stored ? stored->text() : ""].push_back(setting);
     }
     for (auto& [stored, settings] : alike) {
-      std::stable_sort(settings.begin(), settings.end(), [](const TriedSetting* a, const TriedSetting* b) {
+      std::ranges::stable_sort(settings, [](const TriedSetting* a, const TriedSetting* b) {
         return *a->peak_loss < *b->peak_loss;
       });
       for (std::size_t i = (settings.size() + 1) / 2; i < settings.size(); ++i)
@@ -306,7 +306,7 @@ class Run {
       Rivals next;
       for (const std::size_t i : survivors(answers, most)) next.push_back(left[i]);
       for (TriedSetting* setting : left)
-        if (std::find(next.begin(), next.end(), setting) == next.end())
+        if (std::ranges::find(next, setting) == next.end())
           drop(*setting, "round " + std::to_string(round), "answers worse than what goes on");
       left = std::move(next);
     }
@@ -423,9 +423,8 @@ class Run {
   }
 
   TriedSetting* setting_of(const std::string& params, const Rivals& settings) const {
-    const auto found = std::find_if(settings.begin(), settings.end(), [&](const TriedSetting* each) {
-      return each->policy.composition.params == params;
-    });
+    const auto found = std::ranges::find_if(
+        settings, [&](const TriedSetting* each) { return each->policy.composition.params == params; });
     if (found == settings.end())
       input_error("holds answers of a setting that was not asked: " + params, request_.folder,
                   "Choose another folder with -o.");

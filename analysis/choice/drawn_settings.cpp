@@ -1,9 +1,7 @@
 #include "analysis/choice/drawn_settings.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <optional>
 
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
@@ -110,7 +108,7 @@ std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::si
   for (std::uint64_t draw = 0; out.size() < count && draw < 16 * count + evictions.size(); ++draw) {
     const std::uint64_t round = draw / evictions.size();
     if (draw % evictions.size() == 0)
-      std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
         return combine({seed, round, a}) < combine({seed, round, b});
       });
     const policy::PolicySpec& eviction = *evictions[order[draw % evictions.size()]];
@@ -124,9 +122,8 @@ std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::si
                               first);
     try {
       policy::Composition composition = policy::parse_composition(text, registry);
-      if (std::none_of(out.begin(), out.end(), [&](const AskedPolicy& other) {
-            return other.composition.params == composition.params;
-          }))
+      if (std::ranges::none_of(
+              out, [&](const AskedPolicy& other) { return other.composition.params == composition.params; }))
         out.push_back({text, std::move(composition)});
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;  // parts that do not go together

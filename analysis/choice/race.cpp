@@ -49,7 +49,7 @@ std::vector<std::size_t> best_first(const std::vector<std::vector<Answered>>& se
     const Standing of = standing(settings[i]);
     order.emplace_back(-of.kept.value_or(0), of.kl, i);
   }
-  std::sort(order.begin(), order.end());
+  std::ranges::sort(order);
   std::vector<std::size_t> out;
   for (const auto& each : order) out.push_back(std::get<2>(each));
   return out;

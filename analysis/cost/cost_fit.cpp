@@ -5,8 +5,6 @@
 
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/results/declared_columns.hpp"
-#include "analysis/results/numbers.hpp"
-#include "sim/base/error.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -201,8 +199,7 @@ void write_fit_table(std::ostream& out, const std::vector<std::string>& head,
   out << '\n';
   table.print(out);
   out << '\n';
-  if (std::any_of(fits.begin(), fits.end(),
-                  [](const CostFit& fit) { return fit.meets && !fit.limit.empty(); }))
+  if (std::ranges::any_of(fits, [](const CostFit& fit) { return fit.meets && !fit.limit.empty(); }))
     out << "up to: one token of budget more exceeds it\n";
   for (const std::string& line : notes) out << line << '\n';
 }

@@ -195,7 +195,7 @@ std::vector<CostRow> cost_rows(const CostStudy& study) {
 }
 
 void refuse_only_skipped(const std::vector<CostRow>& rows) {
-  if (std::none_of(rows.begin(), rows.end(), [](const CostRow& row) { return row.estimate.has_value(); }))
+  if (std::ranges::none_of(rows, [](const CostRow& row) { return row.estimate.has_value(); }))
     throw Error(ErrorKind::usage, rows.front().skipped);
 }
 

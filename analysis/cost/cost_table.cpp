@@ -92,8 +92,8 @@ class Sections {
 
  private:
   bool somewhere(const Quantity& quantity) const {
-    return std::any_of(rows_.begin(), rows_.end(),
-                       [&](const CostRow& row) { return row.estimate && quantity.get(*row.estimate) != 0; });
+    return std::ranges::any_of(
+        rows_, [&](const CostRow& row) { return row.estimate && quantity.get(*row.estimate) != 0; });
   }
   static std::string text(const Quantity& quantity, const CostRow& row) {
     if (!row.estimate) return "-";
@@ -174,7 +174,7 @@ std::string seconds_range(const std::vector<CostRow>& rows,
     if (const std::optional<double> value = row.estimate ? get(*row.estimate) : std::nullopt)
       all.push_back(*value);
   if (all.empty()) return {};
-  const auto [low, high] = std::minmax_element(all.begin(), all.end());
+  const auto [low, high] = std::ranges::minmax_element(all);
   const std::string least = people_text(*low), most = people_text(*high);
   return (least == most ? least : least + " to " + most) + " s";
 }
@@ -193,7 +193,7 @@ void print_links(std::ostream& out, const Sections& sections, const std::vector<
   const auto loads = [](const CostRow& row) {
     return row.estimate && row.estimate->time.mean_step.asked + row.estimate->time.mean_step.loading > 0;
   };
-  if (std::none_of(rows.begin(), rows.end(), loads)) return;
+  if (std::ranges::none_of(rows, loads)) return;
   std::vector<Quantity> links;
   for (const auto& [tier, size, time] : {std::tuple{cost::Tier::host, "host link MB", "host link ms"},
                                          std::tuple{cost::Tier::ssd, "SSD MB", "SSD ms"}}) {
@@ -215,7 +215,7 @@ void print_links(std::ostream& out, const Sections& sections, const std::vector<
 }
 
 bool drafts(const std::vector<CostRow>& rows) {
-  return std::any_of(rows.begin(), rows.end(), [](const CostRow& row) { return row.drafting.has_value(); });
+  return std::ranges::any_of(rows, [](const CostRow& row) { return row.drafting.has_value(); });
 }
 
 /// What drafting for the full cache takes and gives, where it was asked.
@@ -254,7 +254,7 @@ void print_drafts(std::ostream& out, const std::vector<CostRow>& rows) {
 }
 
 bool assembles(const std::vector<CostRow>& rows) {
-  return std::any_of(rows.begin(), rows.end(), [](const CostRow& row) { return row.assembly.has_value(); });
+  return std::ranges::any_of(rows, [](const CostRow& row) { return row.assembly.has_value(); });
 }
 
 /// Of one workload, whatever the policy.
@@ -322,8 +322,7 @@ constexpr Axis kAxes[] = {
     {"prompt", &CostRow::prompt}, {"generate", &CostRow::generate}, {"batch", &CostRow::batch}};
 
 bool differs(const std::vector<CostRow>& rows, std::uint64_t CostRow::*get) {
-  return std::any_of(rows.begin(), rows.end(),
-                     [&](const CostRow& row) { return row.*get != rows.front().*get; });
+  return std::ranges::any_of(rows, [&](const CostRow& row) { return row.*get != rows.front().*get; });
 }
 
 void print_points(std::ostream& out, const std::vector<CostRow>& rows) {

@@ -3,7 +3,6 @@
 /// machine, bytes and seconds. Formulas: sim/cost/README.md.
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "analysis/results/records.hpp"

@@ -107,7 +107,7 @@ std::size_t Scale::label_length() const {
 Scale number_scale(const Axis& axis, std::vector<double> values, std::size_t count, bool padded) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
   if (axis.line) values.push_back(*axis.line);
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   values.erase(std::unique(values.begin(), values.end()), values.end());
   Scale scale;
   if (values.empty()) values = {0, 1};

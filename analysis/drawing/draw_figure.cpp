@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <csignal>
 #include <sstream>
-#include <string>
 #include <system_error>
 
 #include "analysis/drawing/svg_text.hpp"

@@ -159,8 +159,8 @@ bool shared_label(const Figure& figure, bool across) {
     const Directions both = directions_of(panel);
     return (across ? both.across : both.up).axis->label;
   };
-  return std::all_of(figure.panels.begin(), figure.panels.end(),
-                     [&](const Panel& panel) { return label(panel) == label(figure.panels.front()); });
+  return std::ranges::all_of(
+      figure.panels, [&](const Panel& panel) { return label(panel) == label(figure.panels.front()); });
 }
 
 class Builder {
@@ -193,7 +193,7 @@ class Builder {
   /// Beside the panels of a wide figure, otherwise below them.
   void place_legend(const std::vector<std::size_t>& legend) {
     if (legend.empty()) return;
-    const double entry = kKeySample + text_width(*std::max_element(legend.begin(), legend.end()));
+    const double entry = kKeySample + text_width(*std::ranges::max_element(legend));
     beside_ = figure_.width == Width::page && bar_space_ == 0 && legend.size() > 1 && columns_ < 3;
     const double most = beside_ ? 1 : std::floor((out_.width - 2 * kEdge) / entry);
     const auto columns = static_cast<std::size_t>(std::max(most, 1.0));

@@ -73,8 +73,8 @@ class Script {
     for (const Panel& panel : figure_.panels) {
       for (LegendEntry& entry : legend_of(panel, styles_)) {
         entry.title = shortened(one_line(entry.title), kLongestLegend);
-        const bool known = std::any_of(legend_.begin(), legend_.end(),
-                                       [&](const LegendEntry& other) { return other.title == entry.title; });
+        const bool known = std::ranges::any_of(
+            legend_, [&](const LegendEntry& other) { return other.title == entry.title; });
         if (!known) legend_.push_back(std::move(entry));
       }
     }

@@ -7,7 +7,6 @@
 
 #include "analysis/drawing/policy_style.hpp"
 #include "analysis/drawing/script_text.hpp"
-#include "sim/base/error.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -39,8 +38,7 @@ bool alone(const Chart& chart, const Series& series) {
 }
 
 bool has_interval(const Series& series) {
-  return std::any_of(series.points.begin(), series.points.end(),
-                     [](const Point& point) { return point.low && point.high; });
+  return std::ranges::any_of(series.points, [](const Point& point) { return point.low && point.high; });
 }
 
 std::string series_style(const Chart& chart, const Series& series, const Styles& styles) {
@@ -88,7 +86,7 @@ PanelScript chart_script(const Chart& chart, const std::string& name, const Styl
   const auto banded = [&](const Series& series) {
     return series.weight == Weight::plain && !chart.flipped && !alone(chart, series) && has_interval(series);
   };
-  const auto bands = std::count_if(chart.series.begin(), chart.series.end(), banded);
+  const auto bands = std::ranges::count_if(chart.series, banded);
   double place = -static_cast<double>(bands - 1) / 2;  // of the next one beside the others
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
     const Series& series = chart.series[i];
@@ -114,8 +112,7 @@ PanelScript chart_script(const Chart& chart, const std::string& name, const Styl
     plots.emplace_back(depth(series), "$" + data + " using " + (chart.flipped ? "2:1" : x + ":2") + " with " +
                                           series_style(chart, series, styles));
   }
-  std::stable_sort(plots.begin(), plots.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(plots, [](const auto& a, const auto& b) { return a.first < b.first; });
   for (auto& plot : plots) out.plots.push_back(std::move(plot.second));
   return out;
 }
@@ -145,8 +142,7 @@ std::string cell_text(double value, const Scale& scale, bool percent) {
 
 bool has_missing(const HeatMap& map) {
   for (const auto& row : map.rows)
-    if (std::any_of(row.begin(), row.end(), [](const auto& v) { return !v || !std::isfinite(*v); }))
-      return true;
+    if (std::ranges::any_of(row, [](const auto& v) { return !v || !std::isfinite(*v); })) return true;
   return false;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 
 #include "sim/base/rng.hpp"
 
@@ -91,8 +90,7 @@ std::size_t hash_of(std::string_view text) {
 PolicyStyle policy_style(std::string_view label) {
   if (label.starts_with("full+")) label.remove_prefix(5);
   const std::string_view name = label.substr(0, label.find_first_of("(+.")), rest = label.substr(name.size());
-  const auto* listed =
-      std::find_if(kListed.begin(), kListed.end(), [&](const Listed& each) { return each.name == name; });
+  const auto* listed = std::ranges::find_if(kListed, [&](const Listed& each) { return each.name == name; });
   const bool known = listed != kListed.end();
   const std::size_t hash = hash_of(name);
   const std::size_t family = known ? std::size_t{listed->family} : hash % kLight.size();

@@ -1,6 +1,5 @@
 // A measure of the replay against the answers of the running model: do both loops see the same order?
 #include <algorithm>
-#include <cmath>
 
 #include "analysis/agreement/joined_loops.hpp"
 #include "analysis/agreement/judged_policies.hpp"
@@ -50,14 +49,12 @@ std::vector<std::string> named_policies(const LoopsAtCut& loops, const std::vect
     known.push_back(loops.policies[policy].label);
     RunningMean right;
     for (const AtBudget& at : budgets)
-      if (std::count(at.shared.policies.begin(), at.shared.policies.end(), policy) > 0)
-        right.add(at.right(policy));
+      if (std::ranges::count(at.shared.policies, policy) > 0) right.add(at.right(policy));
     if (right.value()) ranking.emplace_back(-*right.value(), known.back());
   }
   for (const std::string& wanted : choice.policies) known_name(wanted, known, "--policy");
   if (!choice.policies.empty()) return choice.policies;
-  std::stable_sort(ranking.begin(), ranking.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(ranking, [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> named;
   for (const auto& [_, label] : ranking)
     if (named.size() < 4 || well_known_policies().contains(label) || ranking.size() <= 8)
@@ -82,7 +79,7 @@ Chart chart_of(const AtBudget& at, const Metric& metric, const std::vector<std::
     else
       others.points.push_back(dot);
   }
-  std::stable_sort(chart.series.begin(), chart.series.end(), [&](const Series& a, const Series& b) {
+  std::ranges::stable_sort(chart.series, [&](const Series& a, const Series& b) {
     return place_in(named, a.label) < place_in(named, b.label);
   });
   if (!others.points.empty()) chart.series.insert(chart.series.begin(), std::move(others));
@@ -130,7 +127,7 @@ std::vector<Figure> agreement(const FigureTables& tables, FigureChoice& choice) 
                            (metric.better == Better::lower ? "fall" : "rise") +
                            " from left to right; tau is Kendall's tau-b of the two orders.",
                 .columns = 3};
-  std::replace(figure.name.begin(), figure.name.end(), '_', '-');
+  std::ranges::replace(figure.name, '_', '-');
   for (const AtBudget& at : budgets) {
     if (!choice.budget.empty() &&
         loops.budgets[at.budget] != known_name(choice.budget, loops.budgets, "--budget"))

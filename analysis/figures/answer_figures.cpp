@@ -5,7 +5,7 @@
 #include "analysis/figures/answers_at_cut.hpp"
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/statistic_rows.hpp"
-#include "analysis/results/has_column.hpp"
+#include "analysis/results/records.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 
 namespace kvsim::analysis {
@@ -117,8 +117,7 @@ struct Survival {
       parted{};  ///< after so many tokens; answers that agree to their end are not in it
 
   double share_after(std::uint64_t tokens) const {
-    const auto gone =
-        std::count_if(parted.begin(), parted.end(), [&](std::uint64_t n) { return n < tokens; });
+    const auto gone = std::ranges::count_if(parted, [&](std::uint64_t n) { return n < tokens; });
     return 1 - static_cast<double>(gone) / static_cast<double>(answers);
   }
 };

@@ -41,8 +41,8 @@ Records as_results(const Records& all, const Records& ranked, const Records& mea
 }  // namespace
 
 std::string AnswersAtCut::remark(const std::vector<std::string>& named) const {
-  return grey_remark(static_cast<std::size_t>(
-      std::count_if(view.policies().begin(), view.policies().end(), [&](const ResultsView::Policy& policy) {
+  return grey_remark(
+      static_cast<std::size_t>(std::ranges::count_if(view.policies(), [&](const ResultsView::Policy& policy) {
         return policy.compared() && place_in(named, policy.label) < 0;
       })));
 }

@@ -50,7 +50,7 @@ std::string family_of(const std::string& label) {
 /// Those that no other one beats, fewest bytes first: not in bytes without losing in the metric, nor the
 /// other way round.
 std::vector<Spot> front_of(std::vector<Spot> spots, const Metric& metric) {
-  std::stable_sort(spots.begin(), spots.end(), [&](const Spot& a, const Spot& b) {
+  std::ranges::stable_sort(spots, [&](const Spot& a, const Spot& b) {
     return a.kib < b.kib || (a.kib == b.kib && metric.prefers(a.value, b.value));
   });
   std::vector<Spot> front;
@@ -69,8 +69,7 @@ constexpr Held kReplayed{"kept_bytes", "held after the prompt", "traces"},
 /// Whether something reads a part of what it stores.
 bool selects(const ResultsView& view, const std::vector<std::size_t>& rows) {
   const TableColumn index = view.metric("index_bytes");
-  return std::any_of(rows.begin(), rows.end(),
-                     [&](std::size_t row) { return index.number(row).has_value(); });
+  return std::ranges::any_of(rows, [&](std::size_t row) { return index.number(row).has_value(); });
 }
 
 /// Of every policy and budget that has both numbers, oracles left out; what decides by itself how much it
@@ -160,9 +159,8 @@ Chart front_chart(const Study& study, const std::vector<std::string>& /*named*/)
   for (const Spot& spot : front) line.points.push_back({spot.kib, spot.value, {}, {}});
   std::map<std::string, Series> off_front, on_front;
   for (const Spot& spot : study.spots) {
-    const bool best = std::any_of(front.begin(), front.end(), [&](const Spot& each) {
-      return each.policy == spot.policy && each.budget == spot.budget;
-    });
+    const bool best = std::ranges::any_of(
+        front, [&](const Spot& each) { return each.policy == spot.policy && each.budget == spot.budget; });
     Series& series = (best ? on_front : off_front)[spot.policy];
     series.label = spot.policy;
     series.dots = true;
@@ -306,8 +304,8 @@ std::vector<std::string> methods_of(std::vector<Reader> readers, const Metric& m
   std::vector<std::string> out;
   for (const std::string& label : choice.policies) add_once(out, method_of(label));
   if (!choice.policies.empty()) return out;
-  std::stable_sort(readers.begin(), readers.end(),
-                   [&](const Reader& a, const Reader& b) { return metric.prefers(a.value, b.value); });
+  std::ranges::stable_sort(
+      readers, [&](const Reader& a, const Reader& b) { return metric.prefers(a.value, b.value); });
   for (const Reader& reader : readers) add_once(out, reader.method);
   return out;
 }
@@ -331,8 +329,8 @@ Chart recall_chart(const std::vector<Reader>& readers, double Reader::*size, con
     curves[reader.method].points.push_back({reader.*size, reader.value, {}, {}});
   }
   for (auto& [method, series] : curves) sort_points(series);
-  const auto [least, most] = std::minmax_element(
-      readers.begin(), readers.end(), [&](const Reader& a, const Reader& b) { return a.*size < b.*size; });
+  const auto [least, most] = std::ranges::minmax_element(
+      readers, [&](const Reader& a, const Reader& b) { return a.*size < b.*size; });
   chart.x.ticks = ticks_between((*least).*size, (*most).*size);
   std::erase_if(named, [&](const std::string& method) { return !curves.contains(method); });
   add_curves(chart, curves, named, "other methods");

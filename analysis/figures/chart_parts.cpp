@@ -5,14 +5,13 @@
 namespace kvsim::analysis {
 
 Series& series_named(Chart& chart, const std::string& label) {
-  const auto found = std::find_if(chart.series.begin(), chart.series.end(),
-                                  [&](const Series& series) { return series.label == label; });
+  const auto found =
+      std::ranges::find_if(chart.series, [&](const Series& series) { return series.label == label; });
   return found != chart.series.end() ? *found : chart.series.emplace_back(Series{.label = label});
 }
 
 void sort_points(Series& series) {
-  std::sort(series.points.begin(), series.points.end(),
-            [](const Point& a, const Point& b) { return a.x < b.x; });
+  std::ranges::sort(series.points, [](const Point& a, const Point& b) { return a.x < b.x; });
 }
 
 void sort_points(Chart& chart) {
@@ -35,7 +34,7 @@ void add_curves(Chart& chart, const std::map<std::string, Series>& curves,
 }
 
 int place_in(const std::vector<std::string>& names, const std::string& name) {
-  const auto found = std::find(names.begin(), names.end(), name);
+  const auto found = std::ranges::find(names, name);
   return found == names.end() ? -1 : static_cast<int>(found - names.begin());
 }
 

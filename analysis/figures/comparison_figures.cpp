@@ -56,8 +56,8 @@ std::vector<Figure> differences(const FigureTables& tables, FigureChoice& choice
   std::vector<Statistic> shown = differences_to(best, pairs);
   if (shown.empty()) return {};
   const double sign = metric.better == Better::lower ? 1 : -1;
-  std::stable_sort(shown.begin(), shown.end(),
-                   [&](const Statistic& a, const Statistic& b) { return a.value * sign < b.value * sign; });
+  std::ranges::stable_sort(
+      shown, [&](const Statistic& a, const Statistic& b) { return a.value * sign < b.value * sign; });
   std::uint64_t most = 0;
   for (const Statistic& each : shown) most = std::max(most, each.traces);
 
@@ -78,7 +78,7 @@ std::vector<Figure> differences(const FigureTables& tables, FigureChoice& choice
                 .reading = std::string("A bar is the interval of the paired difference over traces; ") +
                            (sign > 0 ? "right" : "left") + " of zero is worse than " + best +
                            ", and a bar across zero shows no difference."};
-  if (std::any_of(shown.begin(), shown.end(), [&](const Statistic& each) { return each.traces < most; }))
+  if (std::ranges::any_of(shown, [&](const Statistic& each) { return each.traces < most; }))
     figure.remark = "Some policies could not run on every trace: they are compared on theirs.";
   add_sentence(figure.remark, own_budgets_remark(results));
   figure.panels.push_back({"", std::move(chart)});
@@ -93,8 +93,7 @@ std::vector<Figure> ranks(const FigureTables& tables, FigureChoice& choice) {
   std::vector<Statistic> rows =
       statistics_where(*table, chosen_rows(tables, results, choice), "rank", "rank_low", "rank_high");
   if (rows.empty()) return {};
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Statistic& a, const Statistic& b) { return a.value < b.value; });
+  std::ranges::stable_sort(rows, [](const Statistic& a, const Statistic& b) { return a.value < b.value; });
   Chart chart{
       .y = {.label = "rank (1 is best)", .low = 0.5, .whole = true}, .joined = false, .flipped = true};
   Series series{.label = "", .colour = 0};
@@ -147,9 +146,8 @@ std::vector<Figure> matrix(const FigureTables& tables, FigureChoice& choice) {
   std::erase_if(lines, [&](const Line& line) { return !line.mean.value() || !choice.wants(line.label); });
   if (lines.empty()) return {};
   const double sign = metric.better == Better::higher ? -1 : 1;
-  std::stable_sort(lines.begin(), lines.end(), [&](const Line& a, const Line& b) {
-    return *a.mean.value() * sign < *b.mean.value() * sign;
-  });
+  std::ranges::stable_sort(
+      lines, [&](const Line& a, const Line& b) { return *a.mean.value() * sign < *b.mean.value() * sign; });
   for (Line& line : lines) {
     map.y.categories.push_back(std::move(line.label));
     map.rows.push_back(std::move(line.values));

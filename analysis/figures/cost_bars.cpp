@@ -32,7 +32,7 @@ std::vector<double> shown_prompts(const CostPoints& points) {
   std::vector<double> all;
   for (const std::size_t row : points.rows())
     if (const auto prompt = points.number(row, "prompt")) all.push_back(*prompt);
-  std::sort(all.begin(), all.end());
+  std::ranges::sort(all);
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all.size() <= kMostPanels ? all : std::vector{all.front(), all[all.size() / 2], all.back()};
 }
@@ -241,7 +241,7 @@ class Waterfall {
 
 /// Without links and choosing, cost-time says it all.
 bool something_to_show(const CostPoints& points) {
-  return std::any_of(points.rows().begin(), points.rows().end(), [&](std::size_t row) {
+  return std::ranges::any_of(points.rows(), [&](std::size_t row) {
     return seconds(points, row, "loading") > 0 || seconds(points, row, "choosing") > 0;
   });
 }

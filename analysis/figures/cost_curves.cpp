@@ -174,7 +174,7 @@ class Curves {
     std::vector<double> places;
     for (const std::size_t other : points_.rows())
       if (!across(other)) places.push_back(*points_.number(other, spec_.x) * spec_.x_unit);
-    const auto [low, high] = std::minmax_element(places.begin(), places.end());
+    const auto [low, high] = std::ranges::minmax_element(places);
     if (low != places.end()) series.points = {{*low, y, {}, {}}, {*high, y, {}, {}}};
   }
 

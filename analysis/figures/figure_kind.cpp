@@ -99,7 +99,7 @@ const Records* FigureTables::find(const std::string& name) const {
 }
 
 bool FigureChoice::wants(const std::string& policy) const {
-  return policies.empty() || std::find(policies.begin(), policies.end(), policy) != policies.end();
+  return policies.empty() || std::ranges::find(policies, policy) != policies.end();
 }
 
 const std::vector<FigureKind>& figure_kinds() {
@@ -197,7 +197,7 @@ std::string plot_command(const std::string& name, const FigureTables& tables, co
 
 const std::string& known_name(const std::string& wanted, const std::vector<std::string>& known,
                               const std::string& option) {
-  if (std::find(known.begin(), known.end(), wanted) == known.end())
+  if (std::ranges::find(known, wanted) == known.end())
     usage_error("nothing of that name in these results: '" + wanted + "'", option, suggestion(wanted, known));
   return wanted;
 }

@@ -86,9 +86,8 @@ std::vector<Figure> cumulative_loss(const Records& table) {
       .remark = means_remark(table, {"loss"}),
       .data = trace_means(table, {"layer", "ranking", "dropped"}, values)};
   const std::map<double, Records> layers = split_by_number(figure.data, "layer");
-  const bool shares =
-      std::all_of(figure.data.rows.begin(), figure.data.rows.end(),
-                  [](const std::vector<Value>& row) { return number(row[3]).value_or(0) <= 1.001; });
+  const bool shares = std::ranges::all_of(
+      figure.data.rows, [](const std::vector<Value>& row) { return number(row[3]).value_or(0) <= 1.001; });
   figure.panels.push_back({layers.size() > 1 ? "all layers" : "",
                            loss_chart(trace_means(figure.data, {"ranking", "dropped"}, values), shares)});
   if (layers.size() < 2) return {figure};

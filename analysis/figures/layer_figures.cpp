@@ -52,9 +52,8 @@ ImportanceMap importance_of(const Records& trace) {
 
 /// Whether all layers have the same spans, and at least one: others may have edited the table.
 bool whole(const ImportanceMap& map) {
-  return !map.first.empty() && std::all_of(map.shares.begin(), map.shares.end(), [&](const auto& layer) {
-    return layer.size() == map.first.size();
-  });
+  return !map.first.empty() &&
+         std::ranges::all_of(map.shares, [&](const auto& layer) { return layer.size() == map.first.size(); });
 }
 
 /// As many layers and spans, lengths within a tenth: spans of equal number are about the same positions.
@@ -83,8 +82,8 @@ std::vector<Figure> importance(const Records& table) {
   for (const Records& trace : split_by(table, "trace")) maps.push_back(importance_of(trace));
   std::erase_if(maps, [](const ImportanceMap& map) { return !whole(map); });
   if (maps.empty()) return {};
-  const bool all = std::all_of(maps.begin(), maps.end(),
-                               [&](const ImportanceMap& map) { return comparable(maps[0], map); });
+  const bool all =
+      std::ranges::all_of(maps, [&](const ImportanceMap& map) { return comparable(maps[0], map); });
   const ImportanceMap shown = all ? mean_map(maps) : maps[0];
   Figure figure{
       .name = "importance-map",
@@ -137,8 +136,8 @@ std::vector<Point> spread_over_traces(const Gathered& values) {
   for (const auto& [x, all] : values) {
     Point& point = points.emplace_back(Point{x, mean_of(all), {}, {}});
     if (all.size() < 2) continue;
-    point.low = *std::min_element(all.begin(), all.end());
-    point.high = *std::max_element(all.begin(), all.end());
+    point.low = *std::ranges::min_element(all);
+    point.high = *std::ranges::max_element(all);
   }
   return points;
 }
@@ -179,9 +178,8 @@ std::vector<std::uint64_t> landmarks(const std::vector<Retention>& layers) {
   constexpr std::size_t kMostNamed = 6;
   std::vector<const Retention*> order;
   for (const Retention& layer : layers) order.push_back(&layer);
-  std::stable_sort(order.begin(), order.end(), [](const Retention* a, const Retention* b) {
-    return a->concentration() > b->concentration();
-  });
+  std::ranges::stable_sort(
+      order, [](const Retention* a, const Retention* b) { return a->concentration() > b->concentration(); });
   std::vector<std::uint64_t> out{layers.front().number, layers.back().number, order.front()->number,
                                  order.back()->number, order[order.size() / 2]->number};
   if (layers.size() <= kMostNamed)
@@ -194,7 +192,7 @@ Panel retention_panel(const std::vector<Retention>& layers, Gathered Retention::
   const std::vector<std::uint64_t> named = landmarks(layers);
   Chart chart{.x = {.label = "n (tokens)", .log = true}, .y = std::move(y)};
   for (const Retention& layer : layers) {
-    const bool shown = std::find(named.begin(), named.end(), layer.number) != named.end();
+    const bool shown = std::ranges::find(named, layer.number) != named.end();
     Series& series = chart.series.emplace_back(
         Series{.label = shown ? "layer " + std::to_string(layer.number) : "other layers",
                .weight = shown ? Weight::plain : Weight::faint});
@@ -267,13 +265,12 @@ std::vector<std::vector<Value>> rows_near(const Records& trace, double wanted) {
   const auto distance = [&](const std::vector<Value>& row) {
     return std::abs(number(row[share]).value_or(0) - wanted);
   };
-  const auto nearest =
-      std::min_element(trace.rows.begin(), trace.rows.end(),
-                       [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  const auto nearest = std::ranges::min_element(
+      trace.rows, [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
   std::vector<std::vector<Value>> out;
   if (distance(*nearest) > kNear * wanted) return out;
-  std::copy_if(trace.rows.begin(), trace.rows.end(), std::back_inserter(out),
-               [&](const auto& row) { return row[share] == (*nearest)[share]; });
+  std::ranges::copy_if(trace.rows, std::back_inserter(out),
+                       [&](const auto& row) { return row[share] == (*nearest)[share]; });
   return out;
 }
 
@@ -341,9 +338,8 @@ Judgements shares_of(const Records& policy, std::size_t layers) {
 }
 
 bool even(const Judgements& traces) {
-  return std::all_of(traces.begin(), traces.end(), [](const std::vector<double>& layers) {
-    return std::all_of(layers.begin(), layers.end(),
-                       [&](double share) { return std::abs(share - layers[0]) < 1e-9; });
+  return std::ranges::all_of(traces, [](const std::vector<double>& layers) {
+    return std::ranges::all_of(layers, [&](double share) { return std::abs(share - layers[0]) < 1e-9; });
   });
 }
 

@@ -3,7 +3,6 @@
 #include <map>
 
 #include "analysis/figures/answers_at_cut.hpp"
-#include "analysis/figures/chart_parts.hpp"
 #include "analysis/statistics/resamples.hpp"
 #include "analysis/statistics/statistics.hpp"
 
@@ -122,8 +121,7 @@ std::vector<Figure> least_bytes(const FigureTables& tables, FigureChoice& choice
       if (choice.wants(label) && answers.view.policy(label).compared())
         least.emplace_back(label, least_point(budgets, prompts.workloads));
     if (least.empty()) continue;
-    std::stable_sort(least.begin(), least.end(),
-                     [](const auto& a, const auto& b) { return a.second.y < b.second.y; });
+    std::ranges::stable_sort(least, [](const auto& a, const auto& b) { return a.second.y < b.second.y; });
     Chart chart{.y = {.label = "least share of the full cache's bytes", .low = 0, .high = 1, .percent = true},
                 .joined = false,
                 .flipped = true};

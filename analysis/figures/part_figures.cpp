@@ -23,8 +23,8 @@ struct Split {
   std::string name() const {
     constexpr std::size_t kMostNames = 3;
     if (policies.size() <= kMostNames) return joined(policies);
-    const bool even = std::all_of(points.begin(), points.end(),
-                                  [&](const Point& point) { return point.y == points.front().y; });
+    const bool even =
+        std::ranges::all_of(points, [&](const Point& point) { return point.y == points.front().y; });
     return even ? "even: " + std::to_string(policies.size()) + " policies"
                 : policies.front() + " and " + std::to_string(policies.size() - 1) + " others";
   }
@@ -48,15 +48,15 @@ std::vector<Split> splits_of(const ResultsView& view, const std::vector<std::siz
     if (sums.empty()) continue;
     Split split{{policy.label}};
     for (const auto& [layer, sum] : sums) split.points.push_back({layer, *sum.value(), {}, {}});
-    const auto same = std::find_if(splits.begin(), splits.end(),
-                                   [&](const Split& other) { return equal(other.points, split.points); });
+    const auto same =
+        std::ranges::find_if(splits, [&](const Split& other) { return equal(other.points, split.points); });
     if (same == splits.end())
       splits.push_back(std::move(split));
     else
       same->policies.push_back(policy.label);
   }
-  std::stable_sort(splits.begin(), splits.end(),
-                   [](const Split& a, const Split& b) { return a.policies.size() > b.policies.size(); });
+  std::ranges::stable_sort(
+      splits, [](const Split& a, const Split& b) { return a.policies.size() > b.policies.size(); });
   return splits;
 }
 
@@ -230,7 +230,7 @@ struct CommonSteps {
     traces = steps.size();
     for (const std::size_t row : all) {
       const auto step = view.step.number(row);
-      const bool common = step && std::all_of(steps.begin(), steps.end(), [&](const auto& of_trace) {
+      const bool common = step && std::ranges::all_of(steps, [&](const auto& of_trace) {
                             return of_trace.second.contains(*step);
                           });
       if (common)

@@ -233,7 +233,7 @@ class QualityCurves {
       order.emplace_back(*mean.value(), policy, most);
     }
     if (order.size() < kFewPolicies) return;
-    std::sort(order.begin(), order.end());
+    std::ranges::sort(order);
     double limit = 0;
     for (std::size_t i = 0; i < (order.size() + 1) / 2; ++i) limit = std::max(limit, std::get<2>(order[i]));
     if (limit == 0) return;
@@ -269,7 +269,7 @@ Figure quality_figure_of(const QualityCurves& curves, const Metric& metric, cons
                 .remark = curves.remark(),
                 .command = plot_command("quality", tables, choice),
                 .data = curves.data()};
-  std::replace(figure.name.begin(), figure.name.end(), '_', '-');
+  std::ranges::replace(figure.name, '_', '-');
   figure.panels.push_back({"", choice.gap ? curves.gaps() : curves.means()});
   if (choice.gap) {
     figure.title.insert(std::string_view(metric.label).size(), ": gap");

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/results/cuts.hpp"
@@ -88,13 +87,12 @@ ResultsView::ResultsView(std::shared_ptr<const Records> results)
     RunningMean& size = sizes[budget.text(row)];
     if (const auto tokens = budget_tokens.number(row); tokens && scope.text(row) == "all") size.add(*tokens);
   }
-  shares_ = std::all_of(sizes.begin(), sizes.end(),
-                        [](const auto& size) { return share_of(size.first).has_value(); });
+  shares_ = std::ranges::all_of(sizes, [](const auto& size) { return share_of(size.first).has_value(); });
   for (const auto& [name, size] : sizes) {
     places_[name] = shares_ ? *share_of(name) : size.value().value_or(0);
     budgets_.push_back(name);
   }
-  std::sort(budgets_.begin(), budgets_.end(), [&](const std::string& a, const std::string& b) {
+  std::ranges::sort(budgets_, [&](const std::string& a, const std::string& b) {
     return std::pair(places_[a], a) < std::pair(places_[b], b);
   });
 }
@@ -139,8 +137,8 @@ std::vector<std::size_t> ResultsView::rows(const std::string& wanted, const Figu
 std::vector<std::size_t> ResultsView::rows_at(const std::string& wanted,
                                               const std::vector<std::size_t>& rows) const {
   std::vector<std::size_t> out;
-  std::copy_if(rows.begin(), rows.end(), std::back_inserter(out),
-               [&](std::size_t row) { return budget.text(row) == wanted; });
+  std::ranges::copy_if(rows, std::back_inserter(out),
+                       [&](std::size_t row) { return budget.text(row) == wanted; });
   return out;
 }
 
@@ -150,7 +148,7 @@ std::vector<std::size_t> ResultsView::rows_at_one_budget(const std::string& want
   if (all.empty()) return all;
   std::vector<std::string> there;
   for (const std::string& name : budgets_)
-    if (std::any_of(all.begin(), all.end(), [&](std::size_t row) { return budget.text(row) == name; }))
+    if (std::ranges::any_of(all, [&](std::size_t row) { return budget.text(row) == name; }))
       there.push_back(name);
   if (choice.budget.empty()) choice.budget = there[(there.size() - 1) / 2];
   return rows_at(known_name(choice.budget, there, "--budget"), all);
@@ -162,8 +160,8 @@ std::vector<std::size_t> ResultsView::rows_with(const std::vector<std::size_t>& 
   for (const std::size_t row : rows)
     if (field.number(row)) traces.insert(trace.text(row));
   std::vector<std::size_t> out;
-  std::copy_if(rows.begin(), rows.end(), std::back_inserter(out),
-               [&](std::size_t row) { return traces.contains(trace.text(row)); });
+  std::ranges::copy_if(rows, std::back_inserter(out),
+                       [&](std::size_t row) { return traces.contains(trace.text(row)); });
   return out;
 }
 
@@ -206,8 +204,7 @@ const Metric& more_defined(const ResultsView& view, const std::vector<std::size_
                            const Metric& other) {
   const auto has = [&](const Metric& each) {
     const TableColumn column = view.metric(each.key);
-    return std::count_if(rows.begin(), rows.end(),
-                         [&](std::size_t row) { return column.number(row).has_value(); });
+    return std::ranges::count_if(rows, [&](std::size_t row) { return column.number(row).has_value(); });
   };
   return has(other) > has(first) ? other : first;
 }
@@ -260,8 +257,7 @@ NamedPolicies::NamedPolicies(const ResultsView& view, const Metric& metric, cons
     if (policies[policy].compared())
       ranking.emplace_back(gaps[policy].value().value_or(std::numeric_limits<double>::infinity()),
                            policies[policy].label);
-  std::stable_sort(ranking.begin(), ranking.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(ranking, [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const std::string& wanted : choice.policies) labels.push_back(view.policy(wanted).label);
   for (std::size_t i = 0; i < ranking.size() && !chosen; ++i) {
     const bool shown = ranking.size() <= kMostNamed || i < kBestNamed ||

@@ -1,8 +1,6 @@
 #include "analysis/figures/statistic_rows.hpp"
 
-#include <set>
-
-#include "analysis/results/has_column.hpp"
+#include "analysis/results/records.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -1,6 +1,5 @@
 #pragma once
 /// Tables of kvsim analyze, with rows per trace and layer, as figures take them.
-#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>

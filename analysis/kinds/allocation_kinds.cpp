@@ -71,7 +71,7 @@ std::vector<std::vector<Value>> measure_allocation(const Measurement& of) {
   const sim::TableFiles tables(of.sequence);
   const sim::Request request = request_of(of, tables);
   const std::vector<sim::AllocatedTokens> all = sim::allocated_tokens(of.sequence, request, of.progress);
-  if (std::all_of(all.begin(), all.end(), [](const auto& given) { return !given.skipped.empty(); }))
+  if (std::ranges::all_of(all, [](const auto& given) { return !given.skipped.empty(); }))
     usage_error(all[0].skipped, of.sequence.source().name());
   std::vector<std::vector<Value>> rows;
   for (std::size_t cell = 0; cell < all.size(); ++cell) {
@@ -123,8 +123,8 @@ std::vector<Split> splits_of(const Records& all) {
       usage_error("has " + std::to_string(n) + " layers, '" + text(all.rows[0][trace]) + "' " +
                       std::to_string(n_layers),
                   text(first[trace]), "Allocations are compared over runs of one model.");
-    auto split = std::find_if(splits.begin(), splits.end(),
-                              [&](const Split& known) { return known.params == first[params]; });
+    auto split =
+        std::ranges::find_if(splits, [&](const Split& known) { return known.params == first[params]; });
     if (split == splits.end())
       split = splits.insert(
           split, {first[all.column("policy")], first[params], first[all.column("budget")], n_layers});
@@ -143,7 +143,7 @@ std::vector<Value> over_traces(const Split& split, std::size_t layer) {
   const double mean = std::accumulate(shares.begin(), shares.end(), 0.0) / n;
   double squares = 0;
   for (const double share : shares) squares += (share - mean) * (share - mean);
-  const auto [low, high] = std::minmax_element(shares.begin(), shares.end());
+  const auto [low, high] = std::ranges::minmax_element(shares);
   return {mean, shares.size() > 1 ? Value(std::sqrt(squares / n)) : Value(), *low, *high};
 }
 
@@ -187,31 +187,27 @@ Records summarise(const Records& all, const Settings& /*settings*/) {
 
 /// How policies split a budget over layers, trace by trace.
 Kind allocation_kind() {
-  Kind kind;
-  kind.name = "allocation";
-  kind.summary = "How policies split a budget over layers";
-  kind.source = "XKV, Fig. 10";
-  kind.settings = allocation_settings();
-  kind.columns = allocation_columns();
-  kind.notes = {"tokens: per lane, mean over the layer's KV heads. share: of all layers' tokens."};
-  kind.measure = measure_allocation;
-  return kind;
+  return {.name = "allocation",
+          .summary = "How policies split a budget over layers",
+          .source = "XKV, Fig. 10",
+          .settings = allocation_settings(),
+          .columns = allocation_columns(),
+          .notes = {"tokens: per lane, mean over the layer's KV heads. share: of all layers' tokens."},
+          .measure = measure_allocation};
 }
 
 /// Whether a policy splits a budget over layers alike on all prompts.
 Kind allocation_consistency_kind() {
-  Kind kind;
-  kind.name = "allocation-consistency";
-  kind.summary = "Whether policies split a budget over layers alike on all traces";
-  kind.source = "XKV, Fig. 10";
-  kind.settings = allocation_settings();
-  kind.columns = allocation_columns();
-  kind.summary_columns = consistency_columns();
-  kind.notes = {"share: of all layers' tokens, mean over traces of any length.",
-                "rank_correlation, concordance: 1 where all traces put the layers in one order."};
-  kind.measure = measure_allocation;
-  kind.summarise = summarise;
-  return kind;
+  return {.name = "allocation-consistency",
+          .summary = "Whether policies split a budget over layers alike on all traces",
+          .source = "XKV, Fig. 10",
+          .settings = allocation_settings(),
+          .columns = allocation_columns(),
+          .notes = {"share: of all layers' tokens, mean over traces of any length.",
+                    "rank_correlation, concordance: 1 where all traces put the layers in one order."},
+          .measure = measure_allocation,
+          .summary_columns = consistency_columns(),
+          .summarise = summarise};
 }
 
 }  // namespace kvsim::analysis

@@ -33,54 +33,55 @@ std::vector<std::vector<Value>> measure_hash(const Measurement& of) {
 }  // namespace
 
 Kind hash_kind() {
-  Kind kind;
-  kind.name = "hash";
-  kind.summary = "How well Hamming distances of SimHash codes tell what a query attends, by code length";
-  kind.source = "HashEvict, Table 11 and Fig. 9";
-  kind.settings = {
-      {.name = "bits",
-       .type = ParamType::counts,
-       .fallback = "8,16,24,32,64",
-       .min = 1,
-       .max = 64,
-       .help = "Code lengths"},
-      {.name = "projections",
-       .fallback = "1",
-       .min = 1,
-       .max = 1024,
-       .help = "Distances are averaged over so many random projections"},
-      {.name = "skip",
-       .fallback = "0",
-       .max = kNoLimit,
-       .help = "First positions to leave out: attention sinks"},
-      {.name = "per",
-       .type = ParamType::choice,
-       .fallback = "all",
-       .choices = {"all", "layer", "head"},
-       .help = "Query heads that a row is about"},
-      {.name = "seed", .fallback = "0", .max = kNoLimit, .help = "Of projections and noise"},
-  };
-  kind.columns = {
-      {"trace", "", "trace file, as given"},
-      {"layer", "", "layer; undefined for all"},
-      {"head", "", "query head within the layer; undefined for all"},
-      {"bits", "bits", "code length"},
-      {"correlation", "",
-       "Pearson's correlation over prompt positions j >= --skip of the attention that the last prompt query "
-       "pays to j and 1 - Hamming(h(q), h(k_j)) / bits, mean over the scope's query heads; h is SimHash with "
-       "a projection per seed, layer and KV head, averaged over --projections"},
-      {"correlation_spread", "", "population standard deviation over query heads"},
-      {"heads", "heads", "query heads that have a correlation"},
-      {"undefined", "heads", "query heads that have none: one side is the same everywhere"},
-      {"correlation_noise", "", "the same for standard normal queries and keys of the same shape"},
-      {"correlation_noise_spread", "", "population standard deviation over query heads"},
-      {"above_noise", "", "correlation - correlation_noise; only this is a finding"},
-  };
-  kind.notes = {
-      "Correlation over positions: attention of the last prompt query, and 1 - Hamming distance / bits.",
-      "Noise: normal queries and keys of the same shape."};
-  kind.measure = measure_hash;
-  return kind;
+  return {
+      .name = "hash",
+      .summary = "How well Hamming distances of SimHash codes tell what a query attends, by code length",
+      .source = "HashEvict, Table 11 and Fig. 9",
+      .settings =
+          {
+              {.name = "bits",
+               .type = ParamType::counts,
+               .fallback = "8,16,24,32,64",
+               .min = 1,
+               .max = 64,
+               .help = "Code lengths"},
+              {.name = "projections",
+               .fallback = "1",
+               .min = 1,
+               .max = 1024,
+               .help = "Distances are averaged over so many random projections"},
+              {.name = "skip",
+               .fallback = "0",
+               .max = kNoLimit,
+               .help = "First positions to leave out: attention sinks"},
+              {.name = "per",
+               .type = ParamType::choice,
+               .fallback = "all",
+               .choices = {"all", "layer", "head"},
+               .help = "Query heads that a row is about"},
+              {.name = "seed", .fallback = "0", .max = kNoLimit, .help = "Of projections and noise"},
+          },
+      .columns =
+          {
+              {"trace", "", "trace file, as given"},
+              {"layer", "", "layer; undefined for all"},
+              {"head", "", "query head within the layer; undefined for all"},
+              {"bits", "bits", "code length"},
+              {"correlation", "",
+               "Pearson's correlation over prompt positions j >= --skip of the attention that the last prompt query "
+               "pays to j and 1 - Hamming(h(q), h(k_j)) / bits, mean over the scope's query heads; h is SimHash with "
+               "a projection per seed, layer and KV head, averaged over --projections"},
+              {"correlation_spread", "", "population standard deviation over query heads"},
+              {"heads", "heads", "query heads that have a correlation"},
+              {"undefined", "heads", "query heads that have none: one side is the same everywhere"},
+              {"correlation_noise", "", "the same for standard normal queries and keys of the same shape"},
+              {"correlation_noise_spread", "", "population standard deviation over query heads"},
+              {"above_noise", "", "correlation - correlation_noise; only this is a finding"},
+          },
+      .notes =
+          {"Correlation over positions: attention of the last prompt query, and 1 - Hamming distance / bits.",
+           "Noise: normal queries and keys of the same shape."},
+      .measure = measure_hash};
 }
 
 }  // namespace kvsim::analysis

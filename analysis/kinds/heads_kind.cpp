@@ -25,33 +25,37 @@ std::vector<std::vector<Value>> measure_heads(const Measurement& of) {
 }  // namespace
 
 Kind heads_kind() {
-  Kind kind;
-  kind.name = "heads";
-  kind.summary = "Where each query head looks: sinks, locality, entropy";
-  kind.source = "attention maps of XKV, HashEvict and StreamingLLM";
-  kind.settings = {
-      {.name = "rows",
-       .fallback = "64",
-       .max = kNoLimit,
-       .help = "Last prompt rows to look at; rows of generated tokens come besides"},
-      {.name = "sinks", .fallback = "4", .max = kNoLimit, .help = "First positions of the sequence"},
-      {.name = "local", .fallback = "32", .max = kNoLimit, .help = "Last positions, up to the row's own"},
-  };
-  kind.columns = {
-      {"trace", "", "trace file, as given"},
-      {"layer", "", "layer"},
-      {"head", "", "query head within the layer"},
-      {"rows", "rows", "attention rows that the means are over"},
-      {"sink", "share", "attention on the first positions"},
-      {"local", "share", "attention on the last positions"},
-      {"entropy", "bits", "entropy of the attention"},
-      {"entropy_share", "share", "entropy / log2(positions the row sees)"},
-      {"distance", "tokens", "mean distance to what is attended"},
-      {"largest", "share", "largest attention on one position"},
-  };
-  kind.notes = {"Means over rows: the last of the prompt, and those of generated tokens."};
-  kind.measure = measure_heads;
-  return kind;
+  return {
+      .name = "heads",
+      .summary = "Where each query head looks: sinks, locality, entropy",
+      .source = "attention maps of XKV, HashEvict and StreamingLLM",
+      .settings =
+          {
+              {.name = "rows",
+               .fallback = "64",
+               .max = kNoLimit,
+               .help = "Last prompt rows to look at; rows of generated tokens come besides"},
+              {.name = "sinks", .fallback = "4", .max = kNoLimit, .help = "First positions of the sequence"},
+              {.name = "local",
+               .fallback = "32",
+               .max = kNoLimit,
+               .help = "Last positions, up to the row's own"},
+          },
+      .columns =
+          {
+              {"trace", "", "trace file, as given"},
+              {"layer", "", "layer"},
+              {"head", "", "query head within the layer"},
+              {"rows", "rows", "attention rows that the means are over"},
+              {"sink", "share", "attention on the first positions"},
+              {"local", "share", "attention on the last positions"},
+              {"entropy", "bits", "entropy of the attention"},
+              {"entropy_share", "share", "entropy / log2(positions the row sees)"},
+              {"distance", "tokens", "mean distance to what is attended"},
+              {"largest", "share", "largest attention on one position"},
+          },
+      .notes = {"Means over rows: the last of the prompt, and those of generated tokens."},
+      .measure = measure_heads};
 }
 
 }  // namespace kvsim::analysis

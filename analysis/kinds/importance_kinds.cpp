@@ -12,18 +12,21 @@
 namespace kvsim::analysis {
 namespace {
 
-/// "rows" and "pool", to which a kind adds its own.
-std::vector<ParamSpec> importance_settings() {
-  return {{.name = "rows",
-           .fallback = "8",
-           .min = 1,
-           .max = 1 << 20,
-           .help = "Last prompt rows whose attention is importance"},
-          {.name = "pool",
-           .fallback = "7",
-           .min = 1,
-           .max = (1 << 20) - 1,
-           .help = "Positions that are averaged into each, an odd number; 1: none, plain attention"}};
+/// "rows" and "pool", and those that a kind has of its own.
+std::vector<ParamSpec> importance_settings(std::vector<ParamSpec> own) {
+  const ParamSpec shared[] = {
+      {.name = "rows",
+       .fallback = "8",
+       .min = 1,
+       .max = 1 << 20,
+       .help = "Last prompt rows whose attention is importance"},
+      {.name = "pool",
+       .fallback = "7",
+       .min = 1,
+       .max = (1 << 20) - 1,
+       .help = "Positions that are averaged into each, an odd number; 1: none, plain attention"}};
+  own.insert(own.begin(), std::begin(shared), std::end(shared));
+  return own;
 }
 
 /// w of each layer, as sim/inspect/layer_importance.hpp has it, with these settings. Throws Error(usage) for
@@ -69,7 +72,7 @@ std::vector<std::uint64_t> sizes_to_show(std::size_t most, std::uint64_t points,
     sizes.push_back(static_cast<std::uint64_t>(n));
   for (const double share : shares)
     sizes.push_back(static_cast<std::uint64_t>(std::max(std::round(share * all), 1.0)));
-  std::sort(sizes.begin(), sizes.end());
+  std::ranges::sort(sizes);
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
 }
@@ -112,93 +115,92 @@ std::vector<std::vector<Value>> measure_retention_size(const Measurement& of) {
 
 /// Where in the prompt each layer's importance lies.
 Kind importance_kind() {
-  Kind kind;
-  kind.name = "importance";
-  kind.summary = "Where in the prompt the importance of each layer lies";
-  kind.source = "XKV, Fig. 2";
-  kind.settings = importance_settings();
-  kind.settings.push_back({.name = "bins",
-                           .fallback = "128",
-                           .max = kNoLimit,
-                           .help = "Positions are summed into at most so many spans; 0: every position"});
-  kind.columns = {
-      {"trace", "", "trace file, as given"},
-      {"layer", "", "layer"},
-      {"first", "", "first position of the span"},
-      {"last", "", "its last position"},
-      {"share", "",
-       "importance of the span / importance of all positions before the last rows; pooling counts zeros "
-       "beyond the ends, so a sink at position 0 keeps 4/7 of its weight"},
-  };
-  kind.notes = {"Importance: attention of the last prompt rows, mean over rows and query heads, pooled."};
-  kind.measure = measure_importance;
-  return kind;
+  return {
+      .name = "importance",
+      .summary = "Where in the prompt the importance of each layer lies",
+      .source = "XKV, Fig. 2",
+      .settings = importance_settings(
+          {{.name = "bins",
+            .fallback = "128",
+            .max = kNoLimit,
+            .help = "Positions are summed into at most so many spans; 0: every position"}}),
+      .columns =
+          {
+              {"trace", "", "trace file, as given"},
+              {"layer", "", "layer"},
+              {"first", "", "first position of the span"},
+              {"last", "", "its last position"},
+              {"share", "",
+               "importance of the span / importance of all positions before the last rows; pooling counts zeros "
+               "beyond the ends, so a sink at position 0 keeps 4/7 of its weight"},
+          },
+      .notes = {"Importance: attention of the last prompt rows, mean over rows and query heads, pooled."},
+      .measure = measure_importance};
 }
 
 /// R(n), ISR(n) and its slope, layer by layer.
 Kind retention_kind() {
-  Kind kind;
-  kind.name = "retention";
-  kind.summary = "How much importance the n largest positions of each layer retain, by n";
-  kind.source = "XKV, Fig. 3, eq. 9 and 10";
-  kind.settings = importance_settings();
-  kind.settings.push_back({.name = "points",
-                           .fallback = "2",
-                           .min = 1,
-                           .max = 64,
-                           .help = "Sizes n per doubling, on a geometric grid"});
-  kind.settings.push_back({.name = "shares",
-                           .type = ParamType::shares,
-                           .fallback = "5%,10%,20%,50%",
-                           .help = "Sizes besides, as shares of the positions"});
-  kind.columns = {
-      {"trace", "", "trace file, as given"},
-      {"layer", "", "layer"},
-      {"n", "tokens", "positions that are kept: those of largest importance"},
-      {"share", "", "n / positions that have an importance"},
-      {"r", "", "R(n), sum of the n largest w / sum of w, w being a layer's mean over all its query heads"},
-      {"isr", "per bit", "ISR(n) = R(n) / log2 n; R is a share, not percent"},
-      {"isr_slope", "per bit", "f(n) = ISR(n) - ISR(n - 1)"},
-  };
-  kind.notes = {"Importance: attention of the last prompt rows, mean over rows and query heads, pooled.",
-                "r: share of it that the n largest positions retain. isr: r / log2 n."};
-  kind.measure = measure_retention;
-  return kind;
+  return {
+      .name = "retention",
+      .summary = "How much importance the n largest positions of each layer retain, by n",
+      .source = "XKV, Fig. 3, eq. 9 and 10",
+      .settings = importance_settings({{.name = "points",
+                                        .fallback = "2",
+                                        .min = 1,
+                                        .max = 64,
+                                        .help = "Sizes n per doubling, on a geometric grid"},
+                                       {.name = "shares",
+                                        .type = ParamType::shares,
+                                        .fallback = "5%,10%,20%,50%",
+                                        .help = "Sizes besides, as shares of the positions"}}),
+      .columns =
+          {
+              {"trace", "", "trace file, as given"},
+              {"layer", "", "layer"},
+              {"n", "tokens", "positions that are kept: those of largest importance"},
+              {"share", "", "n / positions that have an importance"},
+              {"r", "",
+               "R(n), sum of the n largest w / sum of w, w being a layer's mean over all its query heads"},
+              {"isr", "per bit", "ISR(n) = R(n) / log2 n; R is a share, not percent"},
+              {"isr_slope", "per bit", "f(n) = ISR(n) - ISR(n - 1)"},
+          },
+      .notes = {"Importance: attention of the last prompt rows, mean over rows and query heads, pooled.",
+                "r: share of it that the n largest positions retain. isr: r / log2 n."},
+      .measure = measure_retention};
 }
 
 /// How many positions each layer needs: for a share of its importance, or until another one adds too little.
 Kind retention_size_kind() {
-  Kind kind;
-  kind.name = "retention-size";
-  kind.summary = "How many positions each layer needs to retain a share of its importance";
-  kind.source = "XKV, Fig. 4, eq. 10";
-  kind.settings = importance_settings();
-  kind.settings.push_back({.name = "r",
-                           .type = ParamType::shares,
-                           .fallback = "50%,80%,90%,95%",
-                           .help = "Shares of importance to retain"});
-  kind.settings.push_back(
-      {.name = "slope",
-       .type = ParamType::real,
-       .fallback = "0",
-       .min = -1,
-       .max = 1,
-       .help = "And the last n at which ISR(n) - ISR(n - 1) is at least this, r a share"});
-  kind.columns = {
-      {"trace", "", "trace file, as given"},
-      {"layer", "", "layer"},
-      {"rule", "",
-       "retention: the smallest n with R(n) >= target; slope: the largest n >= 3 with f(n) >= target, so the "
-       "last crossing counts"},
-      {"target", "", "what the rule asks for"},
-      {"n", "tokens", "positions the layer needs, those of largest importance"},
-      {"share", "", "n / positions that have an importance"},
-      {"r", "", "R(n), importance they retain / importance of all"},
-  };
-  kind.notes = {"retention: fewest positions that retain the target share of importance.",
-                "slope: the last n at which r / log2 n still grows by the target per position."};
-  kind.measure = measure_retention_size;
-  return kind;
+  return {
+      .name = "retention-size",
+      .summary = "How many positions each layer needs to retain a share of its importance",
+      .source = "XKV, Fig. 4, eq. 10",
+      .settings = importance_settings(
+          {{.name = "r",
+            .type = ParamType::shares,
+            .fallback = "50%,80%,90%,95%",
+            .help = "Shares of importance to retain"},
+           {.name = "slope",
+            .type = ParamType::real,
+            .fallback = "0",
+            .min = -1,
+            .max = 1,
+            .help = "And the last n at which ISR(n) - ISR(n - 1) is at least this, r a share"}}),
+      .columns =
+          {
+              {"trace", "", "trace file, as given"},
+              {"layer", "", "layer"},
+              {"rule", "",
+               "retention: the smallest n with R(n) >= target; slope: the largest n >= 3 with f(n) >= target, so the "
+               "last crossing counts"},
+              {"target", "", "what the rule asks for"},
+              {"n", "tokens", "positions the layer needs, those of largest importance"},
+              {"share", "", "n / positions that have an importance"},
+              {"r", "", "R(n), importance they retain / importance of all"},
+          },
+      .notes = {"retention: fewest positions that retain the target share of importance.",
+                "slope: the last n at which r / log2 n still grows by the target per position."},
+      .measure = measure_retention_size};
 }
 
 }  // namespace kvsim::analysis

@@ -48,28 +48,28 @@ std::vector<std::vector<Value>> measure_key_norms(const Measurement& of) {
 }  // namespace
 
 Kind key_norms_kind() {
-  Kind kind;
-  kind.name = "key-norms";
-  kind.summary = "Whether keys of small norm are those that get attention, by lane";
-  kind.source = "L2 norm (Devoto et al.), as HashEvict compares with it";
-  kind.settings = {{.name = "skip",
+  return {
+      .name = "key-norms",
+      .summary = "Whether keys of small norm are those that get attention, by lane",
+      .source = "L2 norm (Devoto et al.), as HashEvict compares with it",
+      .settings = {{.name = "skip",
                     .fallback = "4",
                     .max = kNoLimit,
-                    .help = "First positions to leave out: attention sinks"}};
-  kind.columns = {
-      {"trace", "", "trace file, as given"},
-      {"layer", "", "layer"},
-      {"head", "", "KV head within the layer"},
-      {"pearson", "", "Pearson's correlation over positions of key norm and mean attention"},
-      {"spearman", "", "the same of their ranks"},
-      {"norm_mean", "", "mean norm of the keys"},
-      {"norm_spread", "", "population standard deviation of the norms"},
-      {"sink_norm_ratio", "ratio", "mean norm of the positions left out / norm_mean"},
-  };
-  kind.notes = {"Attention of a position: mean over the prompt rows that see it, and over query heads.",
-                "A negative correlation says that small keys get attention, as the policy l2_norm supposes."};
-  kind.measure = measure_key_norms;
-  return kind;
+                    .help = "First positions to leave out: attention sinks"}},
+      .columns =
+          {
+              {"trace", "", "trace file, as given"},
+              {"layer", "", "layer"},
+              {"head", "", "KV head within the layer"},
+              {"pearson", "", "Pearson's correlation over positions of key norm and mean attention"},
+              {"spearman", "", "the same of their ranks"},
+              {"norm_mean", "", "mean norm of the keys"},
+              {"norm_spread", "", "population standard deviation of the norms"},
+              {"sink_norm_ratio", "ratio", "mean norm of the positions left out / norm_mean"},
+          },
+      .notes = {"Attention of a position: mean over the prompt rows that see it, and over query heads.",
+                "A negative correlation says that small keys get attention, as the policy l2_norm supposes."},
+      .measure = measure_key_norms};
 }
 
 }  // namespace kvsim::analysis

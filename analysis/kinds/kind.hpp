@@ -2,17 +2,30 @@
 /// A kind of analysis of traces: what recorded runs show, without replaying policies at budgets. `kvsim
 /// analyze` has a subcommand for each, a study runs those it lists. To add one: a file that defines its entry
 /// function, and a line in kinds.def. Its columns say what the numbers mean.
-#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "analysis/kinds/settings.hpp"
 #include "analysis/results/records.hpp"
 #include "policies/api/registry.hpp"
+#include "sim/base/params.hpp"
 #include "sim/base/progress.hpp"
 #include "traces/format/sequence.hpp"
 
 namespace kvsim::analysis {
+
+/// What an analysis of traces is told besides the traces, by parameters that `kvsim analyze KIND --name
+/// VALUE` and study files set: ParamValues reads them.
+class Settings : public ParamValues {
+ public:
+  /// Every parameter at its default.
+  explicit Settings(std::vector<ParamSpec> declared);
+  /// Throws Error(usage), placed at `where`, for a name that is not declared and a value that is not legal.
+  void set(std::string_view name, std::string_view value, std::string_view where);
+
+ private:
+  std::vector<ParamSpec> declared_;
+};
 
 /// What one trace is measured with.
 struct Measurement {

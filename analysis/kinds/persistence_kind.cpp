@@ -39,56 +39,58 @@ std::vector<std::vector<Value>> measure_persistence(const Measurement& of) {
 }  // namespace
 
 Kind persistence_kind() {
-  Kind kind;
-  kind.name = "persistence";
-  kind.summary = "Whether positions that were important early are those that are important late, by lane";
-  kind.source = "Scissorhands, section 3 and Fig. 2";
-  kind.settings = {
-      {.name = "split",
-       .type = ParamType::share,
-       .fallback = "50%",
-       .choices = {"prompt"},
-       .help = "Rows before this share of all positions are early, the others late; prompt: split at the "
-               "prompt's end"},
-      {.name = "early-rows",
-       .fallback = "0",
-       .max = kNoLimit,
-       .help = "At most so many rows before the split; 0: all"},
-      {.name = "late-rows",
-       .fallback = "0",
-       .max = kNoLimit,
-       .help = "At most so many rows from the split on; 0: all"},
-      {.name = "average",
-       .type = ParamType::choice,
-       .fallback = "row",
-       .choices = {"row", "split"},
-       .help =
-           "Average attention: 1 / positions the row sees (row), or 1 / positions before the split (split)"},
-      {.name = "times",
-       .type = ParamType::real,
-       .fallback = "1",
-       .max = 1e6,
-       .help = "A position is pivotal in a row that pays it more than so many times the average"},
-  };
-  kind.columns = {
-      {"trace", "", "trace file, as given"},
-      {"layer", "", "layer"},
-      {"head", "", "KV head within the layer"},
-      {"tokens", "tokens", "positions before the split"},
-      {"early", "tokens", "of them, those that are pivotal in some early row"},
-      {"late", "tokens", "of them, those that are pivotal in some late row"},
-      {"both", "tokens", "of them, those that are both"},
-      {"persistence", "share", "both / late"},
-      {"chance", "share",
-       "early / tokens: persistence of positions drawn by lot; persistence near 1 means nothing unless this "
-       "is low"},
-  };
-  kind.notes = {
-      "pivotal: gets more than average attention of a row, mean over the lane's query heads.",
-      "persistence: share of the late pivotal positions that had been pivotal before; chance: of any "
-      "positions."};
-  kind.measure = measure_persistence;
-  return kind;
+  return {
+      .name = "persistence",
+      .summary = "Whether positions that were important early are those that are important late, by lane",
+      .source = "Scissorhands, section 3 and Fig. 2",
+      .settings =
+          {
+              {.name = "split",
+               .type = ParamType::share,
+               .fallback = "50%",
+               .choices = {"prompt"},
+               .help =
+                   "Rows before this share of all positions are early, the others late; prompt: split at the "
+                   "prompt's end"},
+              {.name = "early-rows",
+               .fallback = "0",
+               .max = kNoLimit,
+               .help = "At most so many rows before the split; 0: all"},
+              {.name = "late-rows",
+               .fallback = "0",
+               .max = kNoLimit,
+               .help = "At most so many rows from the split on; 0: all"},
+              {.name = "average",
+               .type = ParamType::choice,
+               .fallback = "row",
+               .choices = {"row", "split"},
+               .help =
+                   "Average attention: 1 / positions the row sees (row), or 1 / positions before the split (split)"},
+              {.name = "times",
+               .type = ParamType::real,
+               .fallback = "1",
+               .max = 1e6,
+               .help = "A position is pivotal in a row that pays it more than so many times the average"},
+          },
+      .columns =
+          {
+              {"trace", "", "trace file, as given"},
+              {"layer", "", "layer"},
+              {"head", "", "KV head within the layer"},
+              {"tokens", "tokens", "positions before the split"},
+              {"early", "tokens", "of them, those that are pivotal in some early row"},
+              {"late", "tokens", "of them, those that are pivotal in some late row"},
+              {"both", "tokens", "of them, those that are both"},
+              {"persistence", "share", "both / late"},
+              {"chance", "share",
+               "early / tokens: persistence of positions drawn by lot; persistence near 1 means nothing unless this "
+               "is low"},
+          },
+      .notes =
+          {"pivotal: gets more than average attention of a row, mean over the lane's query heads.",
+           "persistence: share of the late pivotal positions that had been pivotal before; chance: of any "
+           "positions."},
+      .measure = measure_persistence};
 }
 
 }  // namespace kvsim::analysis

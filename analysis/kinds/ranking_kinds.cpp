@@ -16,8 +16,6 @@ struct AskedRankings {
   sim::RankingStudy study;
 };
 
-namespace {
-
 sim::Ranking ranking_of(const std::string& text, const policy::Registry& policies) {
   sim::Ranking ranking;
   if (text == "hash") {
@@ -40,11 +38,9 @@ sim::Ranking ranking_of(const std::string& text, const policy::Registry& policie
   return ranking;
 }
 
-}  // namespace
-
-/// "rankings", "mean", "bits" and "seed", to which a kind adds its own.
-std::vector<ParamSpec> ranking_settings() {
-  return {
+/// "rankings", "mean", "bits" and "seed", and those that a kind has of its own.
+std::vector<ParamSpec> ranking_settings(std::vector<ParamSpec> own = {}) {
+  const ParamSpec shared[] = {
       {.name = "rankings",
        .type = ParamType::texts,
        .fallback = "l2_norm,keydiff,hash,recency,random",
@@ -57,6 +53,8 @@ std::vector<ParamSpec> ranking_settings() {
                "(visible)"},
       {.name = "bits", .fallback = "16", .min = 1, .max = 64, .help = "Length of the codes of ranking hash"},
       {.name = "seed", .fallback = "0", .max = kNoLimit, .help = "Of ranking hash and of random policies"}};
+  own.insert(own.begin(), std::begin(shared), std::end(shared));
+  return own;
 }
 
 ColumnInfo ranking_column() {
@@ -119,53 +117,53 @@ std::vector<std::vector<Value>> measure_cumulative_loss(const Measurement& of) {
 
 /// How far each ranking of positions is from the best one, lane by lane: HashEvict's ALR.
 Kind ranking_loss_kind() {
-  Kind kind;
-  kind.name = "ranking-loss";
-  kind.summary = "How far rankings of positions are from the best order to drop them in, by lane (ALR)";
-  kind.source = "HashEvict, Fig. 8";
-  kind.settings = ranking_settings();
-  kind.columns = {
-      {"trace", "", "trace file, as given"},
-      ranking_column(),
-      {"layer", "", "layer"},
-      {"head", "", "KV head within the layer"},
-      {"tokens", "tokens", "prompt positions that are ranked"},
-      {"alr", "tokens",
-       "Y = sum over m of L(m) - L_ideal(m), L(m) being the sum of a_j over the first m positions dropped "
-       "and a_j the attention on j (--mean)"},
-      {"alr_max", "tokens", "the same for the worst order: most attention first"},
-      {"alr_share", "", "alr / alr_max"},
-  };
-  kind.notes = {
-      "alr: area between a ranking's cumulative attention loss and the least possible; it grows with "
-      "the prompt.",
-      "alr_share: 0 drops least attention first, 1 most; a random order has about half."};
-  kind.measure = measure_ranking_loss;
-  return kind;
+  return {
+      .name = "ranking-loss",
+      .summary = "How far rankings of positions are from the best order to drop them in, by lane (ALR)",
+      .source = "HashEvict, Fig. 8",
+      .settings = ranking_settings(),
+      .columns =
+          {
+              {"trace", "", "trace file, as given"},
+              ranking_column(),
+              {"layer", "", "layer"},
+              {"head", "", "KV head within the layer"},
+              {"tokens", "tokens", "prompt positions that are ranked"},
+              {"alr", "tokens",
+               "Y = sum over m of L(m) - L_ideal(m), L(m) being the sum of a_j over the first m positions dropped "
+               "and a_j the attention on j (--mean)"},
+              {"alr_max", "tokens", "the same for the worst order: most attention first"},
+              {"alr_share", "", "alr / alr_max"},
+          },
+      .notes =
+          {"alr: area between a ranking's cumulative attention loss and the least possible; it grows with "
+           "the prompt.",
+           "alr_share: 0 drops least attention first, 1 most; a random order has about half."},
+      .measure = measure_ranking_loss};
 }
 
 /// What each ranking of positions has lost after dropping a share of them, layer by layer.
 Kind cumulative_loss_kind() {
-  Kind kind;
-  kind.name = "cumulative-loss";
-  kind.summary = "Attention that rankings of positions lose, by the share of positions they drop";
-  kind.source = "HashEvict, Fig. 8 and its definition of cumulative attention loss";
-  kind.settings = ranking_settings();
-  kind.settings.push_back({.name = "dropped",
-                           .type = ParamType::shares,
-                           .fallback = "5%,10%,20%,30%,40%,50%,60%,70%,80%,90%,95%",
-                           .help = "Shares of the prompt's positions that are dropped"});
-  kind.columns = {
-      {"trace", "", "trace file, as given"},
-      ranking_column(),
-      {"layer", "", "layer"},
-      {"dropped", "share", "positions dropped / positions of the prompt"},
-      {"loss", "share", "mean attention of the dropped positions, summed; mean over the layer's lanes"},
-      {"loss_ideal", "share", "the same when those with least attention are dropped first"},
-  };
-  kind.notes = {"loss: attention of the prompt's rows on what is dropped; loss_ideal: of the best order."};
-  kind.measure = measure_cumulative_loss;
-  return kind;
+  return {
+      .name = "cumulative-loss",
+      .summary = "Attention that rankings of positions lose, by the share of positions they drop",
+      .source = "HashEvict, Fig. 8 and its definition of cumulative attention loss",
+      .settings = ranking_settings({{.name = "dropped",
+                                     .type = ParamType::shares,
+                                     .fallback = "5%,10%,20%,30%,40%,50%,60%,70%,80%,90%,95%",
+                                     .help = "Shares of the prompt's positions that are dropped"}}),
+      .columns =
+          {
+              {"trace", "", "trace file, as given"},
+              ranking_column(),
+              {"layer", "", "layer"},
+              {"dropped", "share", "positions dropped / positions of the prompt"},
+              {"loss", "share",
+               "mean attention of the dropped positions, summed; mean over the layer's lanes"},
+              {"loss_ideal", "share", "the same when those with least attention are dropped first"},
+          },
+      .notes = {"loss: attention of the prompt's rows on what is dropped; loss_ideal: of the best order."},
+      .measure = measure_cumulative_loss};
 }
 
 }  // namespace kvsim::analysis

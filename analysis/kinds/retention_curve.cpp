@@ -28,7 +28,7 @@ std::optional<double> RetentionCurve::slope(std::size_t n) const {
 std::optional<std::size_t> RetentionCurve::size_for(double share) const {
   if (!(sums_.back() > 0)) return {};
   constexpr double kRounding = 1e-12;
-  const auto found = std::lower_bound(sums_.begin(), sums_.end(), (share - kRounding) * sums_.back());
+  const auto found = std::ranges::lower_bound(sums_, (share - kRounding) * sums_.back());
   return static_cast<std::size_t>(found - sums_.begin());
 }
 

@@ -46,7 +46,7 @@ Number mean(const std::vector<double>& values) {
 
 Number quantile(std::vector<double> values, double q) {
   if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const auto rank = static_cast<std::size_t>(std::ceil(q * static_cast<double>(values.size())));
   return values[std::max<std::size_t>(rank, 1) - 1];
 }
@@ -91,11 +91,10 @@ std::optional<bool> is_right(const Answer& answer, const StreamOutcome* stream) 
 std::optional<bool> contains_answer(const Answer& answer) {
   if (!judged(answer) || answer.stream() == nullptr) return {};
   const std::string text = answer.item.text(answer.stream()->tokens);
-  return std::any_of(
-      answer.item.answers.begin(), answer.item.answers.end(), [&](const std::string& expected) {
-        const std::size_t begin = expected.find_first_not_of(' ');
-        return begin != std::string::npos && text.find(expected.substr(begin)) != std::string::npos;
-      });
+  return std::ranges::any_of(answer.item.answers, [&](const std::string& expected) {
+    const std::size_t begin = expected.find_first_not_of(' ');
+    return begin != std::string::npos && text.find(expected.substr(begin)) != std::string::npos;
+  });
 }
 
 std::optional<std::uint64_t> agreement(const Answer& answer) {
@@ -157,7 +156,7 @@ std::optional<HeldEntries> held_entries(const Answer& answer) {
   for (const std::uint64_t entries : resident) out.peak = std::max(out.peak, entries);
   if (const std::vector<std::uint64_t>& bits = answer.stream()->stored_bits; !bits.empty()) {
     out.end_bytes = (bits.back() + 7) / 8;
-    out.peak_bytes = (std::max(answer.cell.kept_bits, *std::max_element(bits.begin(), bits.end())) + 7) / 8;
+    out.peak_bytes = (std::max(answer.cell.kept_bits, *std::ranges::max_element(bits)) + 7) / 8;
   } else if (answer.item.token_bytes > 0) {
     out.end_bytes = out.end * answer.item.token_bytes;
     out.peak_bytes = out.peak * answer.item.token_bytes;

@@ -11,27 +11,12 @@
 #include "analysis/results/numbers.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/resamples.hpp"
+#include "analysis/statistics/running_mean.hpp"
 #include "analysis/statistics/statistics.hpp"
+#include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
 namespace {
-
-/// A mean over those rows that have the number.
-struct Mean {
-  double sum = 0;
-  std::uint64_t n = 0;
-
-  void add(const Value& value) {
-    if (const auto x = number(value)) {
-      sum += *x;
-      ++n;
-    }
-  }
-  std::optional<double> value() const {
-    if (n == 0) return {};
-    return sum / static_cast<double>(n);
-  }
-};
 
 /// Rows that differ in the place are not compared with each other.
 const std::vector<ColumnInfo> kPlace = {{"workload", "", ""}, {"cut", "", ""},       {"turns", "", ""},
@@ -81,19 +66,14 @@ std::vector<Averaged> averaged(const Records& rows) {
   for (const Averaged& sometimes : kSometimes) {
     // What is read is told where a selection, which has an index, reads a part.
     const std::string key = sometimes.column.key == "read_bytes" ? "index_bytes" : sometimes.column.key;
-    const auto known = std::find_if(rows.columns.begin(), rows.columns.end(),
-                                    [&](const ColumnInfo& column) { return column.key == key; });
-    if (std::any_of(rows.rows.begin(), rows.rows.end(), [&](const std::vector<Value>& row) {
-          return known != rows.columns.end() &&
-                 number(row[static_cast<std::size_t>(known - rows.columns.begin())]).has_value();
+    if (has_column(rows, key) && std::ranges::any_of(rows.rows, [at = rows.column(key)](const auto& row) {
+          return number(row[at]).has_value();
         }))
       out.push_back(sometimes);
   }
   for (const std::vector<ColumnInfo>* some : {&assembly_columns(), &loss_columns()})
     for (const ColumnInfo& asked : *some)
-      if (std::any_of(rows.columns.begin(), rows.columns.end(),
-                      [&](const ColumnInfo& column) { return column.key == asked.key; }))
-        out.push_back({asked, false});
+      if (has_column(rows, asked.key)) out.push_back({asked, false});
   return out;
 }
 
@@ -132,11 +112,12 @@ struct Items {
 struct Group {
   std::size_t place = 0;
   std::vector<Value> place_key, policy_key;
-  std::map<std::size_t, std::vector<Mean>> means{};  // by item; one per Groups::averaged
+  std::map<std::size_t, std::vector<RunningMean>> means{};  // by item; one per Groups::averaged
 
   std::optional<double> mean(std::size_t metric) const {
-    Mean all;
-    for (const auto& [item, of_item] : means) all.add(value_of(of_item[metric].value()));
+    RunningMean all;
+    for (const auto& [item, of_item] : means)
+      if (const auto value = of_item[metric].value()) all.add(*value);
     return all.value();
   }
 
@@ -175,26 +156,24 @@ struct Groups {
       const std::vector<Value> place = fields(rows, row, kPlace), policy = fields(rows, row, kPolicy);
       const std::size_t at = places.try_emplace(place, places.size()).first->second;
       items_at.resize(places.size());
-      if (std::ranges::find(items_at[at], text(row[item])) == items_at[at].end())
-        items_at[at].push_back(text(row[item]));
+      add_once(items_at[at], text(row[item]));
       const auto [group, fresh] = known.try_emplace({at, policy}, groups.size());
       if (fresh) groups.push_back({at, place, policy});
-      std::vector<Mean>& means = groups[group->second].means[items[text(row[workload])].of(text(row[item]))];
+      std::vector<RunningMean>& means =
+          groups[group->second].means[items[text(row[workload])].of(text(row[item]))];
       means.resize(averaged.size());
       for (std::size_t i = 0; i < averaged.size(); ++i)
-        means[i].add(row[rows.column(averaged[i].column.key)]);
+        if (const auto value = number(row[rows.column(averaged[i].column.key)])) means[i].add(*value);
     }
-    std::stable_sort(groups.begin(), groups.end(),
-                     [](const Group& a, const Group& b) { return a.place < b.place; });
+    std::ranges::stable_sort(groups, [](const Group& a, const Group& b) { return a.place < b.place; });
   }
 
   /// The items at the group's place that it has no answer to, as a list.
   std::string without(const Group& group) const {
-    std::string all;
+    std::vector<std::string> all = items_at[group.place];
     const Items& of = items.at(text(group.place_key[0]));
-    for (const std::string& item : items_at[group.place])
-      if (!group.means.contains(of.number.at(item))) all += (all.empty() ? "" : ", ") + item;
-    return all;
+    std::erase_if(all, [&](const std::string& item) { return group.means.contains(of.number.at(item)); });
+    return joined(all);
   }
 
   /// Best first at every place whose questions the full cache answers, or enough of them to judge by `kept`;
@@ -202,8 +181,7 @@ struct Groups {
   void rank(const std::vector<FullAnswers>& full, double least_full) {
     const auto metric = [&](const char* key) {
       return static_cast<std::size_t>(
-          std::find_if(averaged.begin(), averaged.end(),
-                       [&](const Averaged& each) { return each.column.key == key; }) -
+          std::ranges::find_if(averaged, [&](const Averaged& each) { return each.column.key == key; }) -
           averaged.begin());
     };
     using Order = std::tuple<std::size_t, double, double>;
@@ -217,8 +195,7 @@ struct Groups {
       }
       ordered.emplace_back(order, std::move(group));
     }
-    std::stable_sort(ordered.begin(), ordered.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::ranges::stable_sort(ordered, [](const auto& a, const auto& b) { return a.first < b.first; });
     groups.clear();
     for (auto& [order, group] : ordered) groups.push_back(std::move(group));
   }

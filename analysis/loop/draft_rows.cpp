@@ -4,15 +4,11 @@
 #include <numeric>
 
 #include "analysis/loop/answer_measures.hpp"
-#include "analysis/loop/rows_of_parts.hpp"
+#include "analysis/loop/part_rows.hpp"
 #include "analysis/results/numbers.hpp"
 
 namespace kvsim::analysis {
 namespace {
-
-Value share(double part, double whole) {
-  return whole > 0 ? Value(part / whole) : Value();
-}
 
 /// Of the rounds, those in which so many tokens or more were accepted: for 1, 2, ... gamma.
 std::string accepted_by_place(const std::vector<sim::DraftRound>& rounds, std::uint64_t gamma) {
@@ -81,7 +77,7 @@ std::vector<std::vector<Value>> rows_of_draft(const Answer& answer) {
   const double full = std::accumulate(stream.full_resident.begin(), stream.full_resident.end(), 0.0) *
                       static_cast<double>(answer.item.full_token_bytes);
   const Value draft_bytes = read ? value_of(read->read_bytes) : Value();
-  const Value full_bytes = share(full, static_cast<double>(stream.full_resident.size()));
+  const Value full_bytes = ratio(full, static_cast<double>(stream.full_resident.size()));
   const bool sized = number(draft_bytes) && number(full_bytes);
   const double passes = helper ? helped : rounds * static_cast<double>(answer.request.gamma);
   return {{answer.item.drafter,
@@ -91,19 +87,19 @@ std::vector<std::vector<Value>> rows_of_draft(const Answer& answer) {
            answer.request.gamma,
            answer.request.temperature,
            std::uint64_t{stream.rounds.size()},
-           share(tokens, rounds),
-           share(accepted, rounds),
+           ratio(tokens, rounds),
+           ratio(accepted, rounds),
            stream.rounds.empty()
                ? Value()
                : Value(accepted_by_place(stream.rounds, answer.request.gamma + (helper ? 1 : 0))),
-           share(overlap, tested),
-           share(accepted, tested),
-           share(passes, rounds),
-           share(helper_overlap, helped),
-           share(helper_accepted, helped),
+           ratio(overlap, tested),
+           ratio(accepted, tested),
+           ratio(passes, rounds),
+           ratio(helper_overlap, helped),
+           ratio(helper_accepted, helped),
            draft_bytes,
            full_bytes,
-           sized ? share(*number(draft_bytes), *number(full_bytes)) : Value(),
+           sized ? ratio(*number(draft_bytes), *number(full_bytes)) : Value(),
            std::uint64_t{stream.tokens.size()},
            answer.item.text ? Value(answer.item.text(stream.tokens)) : Value()}};
 }

@@ -4,10 +4,8 @@
 #include <optional>
 
 #include "analysis/loop/context_turns.hpp"
-#include "analysis/loop/document_runs.hpp"
 #include "analysis/loop/draft_rows.hpp"
 #include "analysis/loop/piece_origins.hpp"
-#include "analysis/loop/recorded_items.hpp"
 #include "analysis/loop/retrieved_documents.hpp"
 #include "analysis/loop/seam_rows.hpp"
 #include "analysis/results/utf8.hpp"
@@ -23,7 +21,6 @@
 #include "traces/capture/second_pass.hpp"
 #include "traces/capture/token_header.hpp"
 #include "traces/format/header_source.hpp"
-#include "traces/format/sequence.hpp"
 #include "traces/model/provenance.hpp"
 
 namespace kvsim::analysis {
@@ -208,8 +205,7 @@ void check_losses(const EvaluationOptions& options) {
 
 /// A schedule was made for the tokens of another run, which greedy mode does not follow.
 void check_schedules(const EvaluationOptions& options) {
-  if (std::find(options.modes.begin(), options.modes.end(), sim::LoopMode::greedy) == options.modes.end())
-    return;
+  if (std::ranges::find(options.modes, sim::LoopMode::greedy) == options.modes.end()) return;
   for (const sim::Cell& cell : options.cells)
     if (cell.composition.eviction.spec->name == "external_schedule")
       usage_error("external_schedule follows what was decided for recorded tokens; greedy mode feeds others",
@@ -255,8 +251,7 @@ class ContextRun {
   bool apart() const {
     const auto after_context = [](const trace::Cut& cut) { return cut.at == trace::Cut::At::question; };
     return items_.size() > 1 && options_.protocol == sim::TurnProtocol::requests &&
-           (request_.turns.empty() ||
-            !std::all_of(options_.cuts.begin(), options_.cuts.end(), after_context));
+           (request_.turns.empty() || !std::ranges::all_of(options_.cuts, after_context));
   }
 
   /// Bytes that the run holds at once, the prompt's trace included.
@@ -449,7 +444,7 @@ class ContextRun {
 
   /// Where a cell ranks by it: the model repeats what stands before the cut.
   void add_second_pass(const trace::Sequence& sequence, sim::TableFiles& tables, Progress& progress) const {
-    if (sim::has_windows(sequence.model()) || std::ranges::none_of(options_.cells, needs_second_pass)) return;
+    if (sequence.model().has_windows() || std::ranges::none_of(options_.cells, needs_second_pass)) return;
     const Loaded& model = drafts_apart() ? *drafter_ : model_;
     capture::SecondPass pass =
         capture::second_pass(sequence, *model_.prompt.tokenizer, model.config, model.weights,
@@ -500,9 +495,7 @@ class ContextRun {
       input_error("the prompt has tokens that " + drafter_->model_dir + " does not know", items_.front().id);
   }
 
-  bool output_weights() const {
-    return std::any_of(options_.cells.begin(), options_.cells.end(), projects_outputs);
-  }
+  bool output_weights() const { return std::ranges::any_of(options_.cells, projects_outputs); }
 
   trace::Sequence sequence_at(const trace::Source& source, const trace::Cut& cut) const {
     try {

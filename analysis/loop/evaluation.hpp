@@ -108,7 +108,7 @@ class Evaluation {
 
   const model::Tokenizer& tokenizer() const;
 
-  /// The prompts and answers of a recorded run of this model (recorded_items.hpp).
+  /// The prompts and answers of a recorded run of this model (recorded_items()).
   std::vector<capture::WorkloadItem> recorded(const trace::Sequence& sequence, const std::string& name) const;
 
   /// Rows of items about one context (context_turns.hpp), columns_of(options), by item, cut, cell and mode. A

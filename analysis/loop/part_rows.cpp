@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "analysis/loop/rows_of_parts.hpp"
 #include "analysis/statistics/drift_metrics.hpp"
 
 namespace kvsim::analysis {
@@ -19,8 +18,7 @@ constexpr std::string_view kKeys[] = {"item",    "workload",    "model",        
 std::size_t answer_column(std::string_view key) {
   const std::vector<ColumnInfo>& all = answer_columns();
   return static_cast<std::size_t>(
-      std::find_if(all.begin(), all.end(), [&](const ColumnInfo& column) { return column.key == key; }) -
-      all.begin());
+      std::ranges::find_if(all, [&](const ColumnInfo& column) { return column.key == key; }) - all.begin());
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #pragma once
 /// What a replay says of the cells that answered: their losses on the full cache's own run, beside the
 /// answers.
-#include <cstdint>
 #include <vector>
 
 #include "analysis/results/records.hpp"

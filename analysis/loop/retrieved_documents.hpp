@@ -1,6 +1,5 @@
 #pragma once
 /// Which documents a question asks for, by the words that they share.
-#include <cstdint>
 #include <string>
 #include <vector>
 

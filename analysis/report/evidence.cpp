@@ -1,9 +1,7 @@
 #include "analysis/report/evidence.hpp"
 
 #include <algorithm>
-#include <set>
 
-#include "analysis/results/has_column.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "sim/base/error.hpp"
@@ -129,9 +127,9 @@ bool Evidence::overspends(const std::string& params, const std::string& budget) 
 
 bool Evidence::decides(const std::string& key) const {
   const std::uint64_t least = key == "kept" ? kLeastAnswered : 1;
-  return std::any_of(budgets_.begin(), budgets_.end(), [&](const std::string& budget) {
+  return std::ranges::any_of(budgets_, [&](const std::string& budget) {
     const std::vector<PolicyMean>& all = means({key, kAllWorkloads, budget});
-    return std::any_of(all.begin(), all.end(), [&](const PolicyMean& each) { return each.traces >= least; });
+    return std::ranges::any_of(all, [&](const PolicyMean& each) { return each.traces >= least; });
   });
 }
 
@@ -155,8 +153,8 @@ void Evidence::sort_budgets(const Records& results) {
     const auto found = sizes.find(budget);
     return found == sizes.end() ? 0 : *found->second.value();
   };
-  std::stable_sort(budgets_.begin(), budgets_.end(),
-                   [&](const std::string& a, const std::string& b) { return size(a) < size(b); });
+  std::ranges::stable_sort(budgets_,
+                           [&](const std::string& a, const std::string& b) { return size(a) < size(b); });
 }
 
 void Evidence::add_held(const Records& rows, const char* table) {
@@ -181,8 +179,8 @@ std::vector<PolicyMean> contest(const Evidence& evidence, const Question& questi
     if (each.role == "policy" && !evidence.overspends(each.params, question.budget)) policies.push_back(each);
   const bool alone = policies.size() == 1;
   std::erase_if(policies, [&](const PolicyMean& each) { return !alone && !ranked.contains(each.params); });
-  std::stable_sort(policies.begin(), policies.end(),
-                   [&](const PolicyMean& a, const PolicyMean& b) { return metric.prefers(a.mean, b.mean); });
+  std::ranges::stable_sort(
+      policies, [&](const PolicyMean& a, const PolicyMean& b) { return metric.prefers(a.mean, b.mean); });
   return policies;
 }
 

@@ -1,16 +1,15 @@
 #include "analysis/report/figure_tables.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
 
 #include "analysis/agreement/joined_loops.hpp"
 #include "analysis/report/reported_study.hpp"
-#include "analysis/results/has_column.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_hdf5.hpp"
 #include "analysis/results/reading/read_tables.hpp"
+#include "analysis/results/records.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/statistics/drift_metrics.hpp"

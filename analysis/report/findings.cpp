@@ -26,11 +26,10 @@ Findings told_once(const std::vector<Findings>& by_cut, const std::vector<Eviden
     for (std::size_t c = 0; c < cuts.size(); ++c) {
       if (i >= by_cut[c].size()) continue;
       Finding finding = by_cut[c][i];
-      const bool everywhere = std::all_of(by_cut.begin(), by_cut.end(), [&](const Findings& findings) {
-        return std::any_of(findings.begin(), findings.end(), same(finding));
-      });
+      const bool everywhere = std::ranges::all_of(
+          by_cut, [&](const Findings& findings) { return std::ranges::any_of(findings, same(finding)); });
       if (!everywhere) finding.text = capitalised(cut_title(cuts[c].cut())) + ". " + finding.text;
-      if (std::none_of(out.begin(), out.end(), same(finding))) out.push_back(std::move(finding));
+      if (std::ranges::none_of(out, same(finding))) out.push_back(std::move(finding));
     }
   }
   return out;

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <map>
 
-#include "analysis/drawing/figure_text.hpp"
 #include "analysis/report/findings.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/results/cuts.hpp"
@@ -133,14 +132,12 @@ Findings unequal_lengths(const Evidence& evidence) {
 
 Findings beyond_budget(const Records& results) {
   if (results.rows.empty()) return {};
-  const std::size_t policy = results.column("policy"), scope = results.column("scope"),
-                    role = results.column("role"), asked = results.column("budget_tokens"),
-                    held = results.column("held_tokens");
   std::map<std::string, double> most;  // tokens per lane beyond the budget, on any trace at any budget
-  for (const std::vector<Value>& row : results.rows) {
-    const auto budget = number(row[asked]), tokens = number(row[held]);
-    if (text(row[scope]) != "all" || text(row[role]) != "policy" || !budget || !tokens) continue;
-    double& beyond = most.try_emplace(text(row[policy]), 0.0).first->second;
+  for (const std::vector<Value>& fields : results.rows) {
+    const RowFields row(results, fields);
+    const auto budget = row.number("budget_tokens"), tokens = row.number("held_tokens");
+    if (row.text("scope") != "all" || row.text("role") != "policy" || !budget || !tokens) continue;
+    double& beyond = most.try_emplace(row.text("policy"), 0.0).first->second;
     beyond = std::max(beyond, *tokens - *budget);
   }
   std::map<std::uint64_t, std::vector<std::string>, std::greater<>> by_excess;
@@ -165,16 +162,15 @@ Findings beyond_budget(const Records& results) {
 
 Findings never_evicted(const Records& results) {
   if (results.rows.empty()) return {};
-  const std::size_t policy = results.column("policy"), scope = results.column("scope"),
-                    role = results.column("role"), budget = results.column("budget"),
-                    evicted = results.column("evicted_tokens");
   std::vector<std::pair<std::string, std::vector<std::string>>> budgets;  // by policy
-  for (const std::vector<Value>& row : results.rows) {
-    if (text(row[scope]) != "all" || text(row[role]) != "policy" || number(row[evicted]) != 0.0) continue;
-    auto found = std::find_if(budgets.begin(), budgets.end(),
-                              [&](const auto& each) { return each.first == text(row[policy]); });
-    if (found == budgets.end()) found = budgets.insert(budgets.end(), {text(row[policy]), {}});
-    if (const std::string at = budget_text(text(row[budget])); !at.empty()) add_once(found->second, at);
+  for (const std::vector<Value>& fields : results.rows) {
+    const RowFields row(results, fields);
+    if (row.text("scope") != "all" || row.text("role") != "policy" || row.number("evicted_tokens") != 0.0)
+      continue;
+    const std::string policy = row.text("policy");
+    auto found = std::ranges::find_if(budgets, [&](const auto& each) { return each.first == policy; });
+    if (found == budgets.end()) found = budgets.insert(budgets.end(), {policy, {}});
+    if (const std::string at = budget_text(row.text("budget")); !at.empty()) add_once(found->second, at);
   }
   if (budgets.empty()) return {};
   Finding finding;
@@ -267,20 +263,17 @@ std::string skipped_text(const SkippedFor& group) {
 
 Findings skipped_cells(const Records& skipped) {
   if (skipped.rows.empty()) return {};
-  const std::size_t trace = skipped.column("trace"), cut = skipped.column("cut"),
-                    policy = skipped.column("policy"), budget = skipped.column("budget"),
-                    analysis = skipped.column("analysis"), reason = skipped.column("reason");
   std::map<std::string, SkippedFor> groups;
-  for (const std::vector<Value>& row : skipped.rows) {
-    const std::string why = exact_field(row[reason]), ran = exact_field(row[policy]),
-                      looked = exact_field(row[analysis]), at_cut = exact_field(row[cut]);
+  for (const std::vector<Value>& fields : skipped.rows) {
+    const RowFields row(skipped, fields);
+    const std::string why = row.text("reason"), ran = row.text("policy"), looked = row.text("analysis"),
+                      at_cut = row.text("cut");
     SkippedFor& group = groups.try_emplace(kind_of(why), SkippedFor{why, {}, {}}).first->second;
     add_once(group.what, !ran.empty()      ? ran
                          : !looked.empty() ? "analysis " + looked
                          : !at_cut.empty() ? "cut " + at_cut
-                                           : "trace " + exact_field(row[trace]));
-    if (const std::string at = exact_field(row[budget]); !at.empty())
-      add_once(group.budgets, budget_text(at));
+                                           : "trace " + row.text("trace"));
+    if (const std::string at = row.text("budget"); !at.empty()) add_once(group.budgets, budget_text(at));
     ++group.rows;
     group.varies = group.varies || why != group.reason;
   }
@@ -300,7 +293,7 @@ Findings failed_workloads(const std::vector<FullAnswers>& accuracies, double lea
   const Metric& right = answer_metric("right");
   for (const FullAnswers& each : accuracies) {
     if (each.share() >= least_full) continue;
-    if (std::find(names.begin(), names.end(), each.workload) == names.end()) names.push_back(each.workload);
+    add_once(names, each.workload);
     finding.details.push_back(
         quoted_name(each.workload) + ", " + cut_title(each.cut) + ": the full cache answers " +
         std::to_string(each.right) + " of " + count_text(each.asked, "question") + " right, " +

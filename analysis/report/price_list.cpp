@@ -6,26 +6,22 @@ namespace kvsim::analysis {
 
 PriceList::PriceList(const Records& price) {
   if (price.rows.empty()) return;
-  const auto name = [&](const std::vector<Value>& row, const char* key) {
-    return exact_field(row[price.column(key)], "");
-  };
-  const auto real = [&](const std::vector<Value>& row, const char* key) {
-    return number(row[price.column(key)]);
-  };
   for (const std::vector<Value>& row : price.rows)
-    prompt_ = std::max(prompt_, static_cast<std::uint64_t>(real(row, "prompt").value_or(0)));
-  for (const std::vector<Value>& row : price.rows) {
-    prompt_rows_.emplace(name(row, "params"), name(row, "prompt_rows"));
-    const auto peak = real(row, "peak_bytes"), cache = real(row, "cache_bytes"),
-               first = real(row, "ttft_seconds"), further = real(row, "tpot_seconds"),
-               prompt = real(row, "prompt");
+    prompt_ =
+        std::max(prompt_, static_cast<std::uint64_t>(RowFields(price, row).number("prompt").value_or(0)));
+  for (const std::vector<Value>& fields : price.rows) {
+    const RowFields row(price, fields);
+    prompt_rows_.emplace(row.text("params"), row.text("prompt_rows"));
+    const auto peak = row.number("peak_bytes"), cache = row.number("cache_bytes"),
+               first = row.number("ttft_seconds"), further = row.number("tpot_seconds"),
+               prompt = row.number("prompt");
     if (!peak || !cache || !first || !further || !prompt || *prompt != static_cast<double>(prompt_)) continue;
-    model_ = name(row, "model");
-    machine_ = name(row, "machine");
-    generate_ = static_cast<std::uint64_t>(real(row, "generate").value_or(0));
-    const Price found{*peak, *cache, *first, *further, name(row, "fits") == "yes"};
-    prices_.emplace(std::pair(name(row, "params"), name(row, "budget")), found);
-    if (name(row, "policy") == "full") full_ = found;
+    model_ = row.text("model");
+    machine_ = row.text("machine");
+    generate_ = static_cast<std::uint64_t>(row.number("generate").value_or(0));
+    const Price found{*peak, *cache, *first, *further, row.text("fits") == "yes"};
+    prices_.emplace(std::pair(row.text("params"), row.text("budget")), found);
+    if (row.text("policy") == "full") full_ = found;
   }
 }
 

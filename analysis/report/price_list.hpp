@@ -4,8 +4,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
-#include <vector>
 
 #include "analysis/results/records.hpp"
 

@@ -4,12 +4,8 @@
 #include <cctype>
 #include <cstdio>
 #include <cstring>
-#include <map>
-#include <set>
 
 #include "analysis/cost/price_table.hpp"
-#include "analysis/drawing/figure_text.hpp"
-#include "analysis/report/findings.hpp"
 #include "analysis/report/live_data.hpp"
 #include "analysis/report/page_assets.hpp"
 #include "analysis/report/study_summary.hpp"
@@ -270,8 +266,7 @@ class Page {
   }
 
   bool has_analyses() const {
-    return std::any_of(study_.tables.begin(), study_.tables.end(),
-                       [](const auto& table) { return !is_statistic(table.first); });
+    return std::ranges::any_of(study_.tables, [](const auto& table) { return !is_statistic(table.first); });
   }
 
   void analyses() {

@@ -16,6 +16,7 @@
 #include "analysis/statistics/drift_metrics.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/shell_word.hpp"
 #include "sim/base/strict_json.hpp"
@@ -27,11 +28,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMostBytes = 1ULL << 28;
 constexpr std::size_t kMostValues = 10'000'000;
-
-void add_model(ReportedStudy& study, const std::string& model) {
-  if (!model.empty() && std::find(study.models.begin(), study.models.end(), model) == study.models.end())
-    study.models.push_back(model);
-}
 
 /// What the study says of itself.
 void read_result(ReportedStudy& study, const JsonObject& result) {
@@ -46,7 +42,7 @@ void read_result(ReportedStudy& study, const JsonObject& result) {
     study.traces.push_back({trace.text("name"), trace.text_or("content_sha256", ""),
                             trace.integer_or("prompt", 0, kMostTokens, 0),
                             trace.integer_or("decode", 0, kMostTokens, 0)});
-    add_model(study, trace.text_or("model", ""));
+    if (const std::string model = trace.text_or("model", ""); !model.empty()) add_once(study.models, model);
   }
   for (const boost::json::value& note : result.array("notes"))
     if (note.is_string()) study.notes.emplace_back(note.as_string());

@@ -1,6 +1,5 @@
 #pragma once
 /// The folder of a study, as `kvsim study` leaves it, read back.
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>

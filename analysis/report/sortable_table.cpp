@@ -44,7 +44,7 @@ SortableTable::Cell cell_of(const Value& value) {
 }
 
 bool is_numeric(const Records& records, std::size_t column) {
-  return std::none_of(records.rows.begin(), records.rows.end(), [&](const std::vector<Value>& row) {
+  return std::ranges::none_of(records.rows, [&](const std::vector<Value>& row) {
     return std::holds_alternative<std::string>(row[column]);
   });
 }

@@ -13,8 +13,8 @@ namespace {
 
 /// "8" or "8 to 12".
 std::string span_text(const std::vector<TraceId>& traces, std::uint64_t TraceId::*length) {
-  const auto [least, most] = std::minmax_element(
-      traces.begin(), traces.end(), [&](const auto& a, const auto& b) { return a.*length < b.*length; });
+  const auto [least, most] = std::ranges::minmax_element(
+      traces, [&](const auto& a, const auto& b) { return a.*length < b.*length; });
   const std::string low = std::to_string((*least).*length), high = std::to_string((*most).*length);
   return low == high ? low : low + " to " + high;
 }

@@ -1,10 +1,8 @@
 #include "analysis/report/winners.hpp"
 
-#include <algorithm>
 #include <ostream>
 #include <tuple>
 
-#include "analysis/report/evidence.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/text_table.hpp"
@@ -71,22 +69,6 @@ std::vector<Value> row_of(const std::string& cut, const Metric& metric, const Wi
 }
 
 using Cell = SortableTable::Cell;
-
-/// Fields of a row as people read them.
-class Reader {
- public:
-  explicit Reader(const Records& records) : records_(records) {}
-  void go_to(const std::vector<Value>& row) { row_ = &row; }
-
-  std::string name(const char* key) const { return exact_field(field(key), ""); }
-  std::optional<double> real(const char* key) const { return number(field(key)); }
-
- private:
-  const Value& field(const char* key) const { return (*row_)[records_.column(key)]; }
-
-  const Records& records_;
-  const std::vector<Value>* row_ = nullptr;
-};
 
 const Metric& metric_named(const std::string& key) {
   for (const Metric& metric : answer_metrics())
@@ -170,12 +152,11 @@ Records winners(const std::vector<Evidence>& cuts, const PriceList& prices) {
 SortableTable winners_for_people(const Records& winners) {
   SortableTable table;
   if (winners.rows.empty()) return table;
-  Reader row(winners);
-  row.go_to(winners.rows.front());
-  const bool known = !row.name("prompt_rows").empty(), priced = !row.name("machine").empty();
+  const RowFields first(winners, 0);
+  const bool known = !first.text("prompt_rows").empty(), priced = !first.text("machine").empty();
   table.caption = "The best policy at each budget" +
-                  (priced ? ", and its price: `" + row.name("model") + "` on `" + row.name("machine") +
-                                "`, one sequence with a prompt of " + row.name("prompt") + " tokens"
+                  (priced ? ", and its price: `" + first.text("model") + "` on `" + first.text("machine") +
+                                "`, one sequence with a prompt of " + first.text("prompt") + " tokens"
                           : std::string());
   table.columns = {{"budget"},
                    {"cut", "where the prompt ends for policies"},
@@ -193,34 +174,34 @@ SortableTable winners_for_people(const Records& winners) {
     for (const char* title : {"peak", "cache", "TTFT (s)", "TPOT (ms)", "peak of the next", "peak of full"})
       table.columns.push_back({title, "", true});
   for (const std::vector<Value>& fields : winners.rows) {
-    row.go_to(fields);
-    const Metric& by = metric_named(row.name("metric"));
+    const RowFields row(winners, fields);
+    const Metric& by = metric_named(row.text("metric"));
     std::vector<Cell>& cells = table.rows.emplace_back();
-    const std::string equals = row.name("equals"), rivals = row.name("rivals");
-    cells.push_back({.shown = budget_text(row.name("budget"))});
-    cells.push_back({.shown = row.name("cut")});
+    const std::string equals = row.text("equals"), rivals = row.text("rivals");
+    cells.push_back({.shown = budget_text(row.text("budget"))});
+    cells.push_back({.shown = row.text("cut")});
     cells.push_back({.shown = by.label});
-    cells.push_back({.shown = row.name("policy"),
+    cells.push_back({.shown = row.text("policy"),
                      .small = equals != "0"   ? equals + " more with the same mean"
                               : rivals != "0" ? rivals + " not distinguishable"
                                               : ""});
-    cells.push_back({.shown = value_text(by, *row.real("mean")),
-                     .order = row.name("mean"),
-                     .small = row.real("low") && row.real("high")
-                                  ? interval_text(by, row.real("low"), row.real("high"))
+    cells.push_back({.shown = value_text(by, *row.number("mean")),
+                     .order = row.text("mean"),
+                     .small = row.number("low") && row.number("high")
+                                  ? interval_text(by, row.number("low"), row.number("high"))
                                   : ""});
-    cells.push_back({.shown = row.name("other").empty() ? "\u2013" : row.name("other")});
+    cells.push_back({.shown = row.text("other").empty() ? "\u2013" : row.text("other")});
     cells.push_back(
-        lead_cell(by, row.real("difference"), row.real("difference_low"), row.real("difference_high")));
-    cells.push_back({.shown = row.name("clear")});
-    if (known) cells.push_back({.shown = row.name("prompt_rows")});
+        lead_cell(by, row.number("difference"), row.number("difference_low"), row.number("difference_high")));
+    cells.push_back({.shown = row.text("clear")});
+    if (known) cells.push_back({.shown = row.text("prompt_rows")});
     if (!priced) continue;
-    cells.push_back(bytes_cell(row.real("peak_bytes"), row.name("fits") == "no" ? "does not fit" : ""));
-    cells.push_back(bytes_cell(row.real("cache_bytes")));
-    cells.push_back(seconds_cell(row.real("ttft_seconds"), 1, 3));
-    cells.push_back(seconds_cell(row.real("tpot_seconds"), 1e3, 1));
-    cells.push_back(bytes_cell(row.real("other_peak_bytes")));
-    cells.push_back(bytes_cell(row.real("full_peak_bytes")));
+    cells.push_back(bytes_cell(row.number("peak_bytes"), row.text("fits") == "no" ? "does not fit" : ""));
+    cells.push_back(bytes_cell(row.number("cache_bytes")));
+    cells.push_back(seconds_cell(row.number("ttft_seconds"), 1, 3));
+    cells.push_back(seconds_cell(row.number("tpot_seconds"), 1e3, 1));
+    cells.push_back(bytes_cell(row.number("other_peak_bytes")));
+    cells.push_back(bytes_cell(row.number("full_peak_bytes")));
   }
   return table;
 }

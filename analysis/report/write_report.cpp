@@ -9,6 +9,7 @@
 #include "analysis/report/report_page.hpp"
 #include "analysis/results/cuts.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/folder_entries.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -22,10 +23,8 @@ class Drawings {
     std::error_code failed;
     if (std::filesystem::is_symlink(folder_, failed))
       input_error("is a link, which a study does not follow", folder_, "Put a folder there.");
-    std::filesystem::create_directories(folder_, failed);
-    if (failed) input_error("cannot be made: " + failed.message(), folder_);
-    if (std::find(formats_.begin(), formats_.end(), Output::svg) == formats_.end())
-      formats_.push_back(Output::svg);
+    make_folders(folder_);
+    if (std::ranges::find(formats_, Output::svg) == formats_.end()) formats_.push_back(Output::svg);
   }
 
   void draw(const Figure& figure) {
@@ -63,9 +62,8 @@ void add_figures(ReportContent& content, Drawings& drawings, Progress& progress)
     }
   };
   const std::vector<std::string> cuts = cuts_of(tables.results);
-  const auto of_cuts =
-      std::count_if(figure_kinds().begin(), figure_kinds().end(),
-                    [](const FigureKind& kind) { return !kind.compares_cuts && *kind.table == '\0'; });
+  const auto of_cuts = std::ranges::count_if(
+      figure_kinds(), [](const FigureKind& kind) { return !kind.compares_cuts && *kind.table == '\0'; });
   progress.total = figure_kinds().size() + (std::max<std::size_t>(cuts.size(), 1) - 1) * of_cuts;
   for (const FigureKind& kind : figure_kinds())
     if (kind.compares_cuts) add(kind, tables, "");
@@ -91,7 +89,7 @@ std::string write_report(const std::string& folder, const ReportOptions& options
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder + "/views", none))
     if (entry.path().extension() == ".html") content.views.push_back(entry.path().filename().string());
-  std::sort(content.views.begin(), content.views.end());
+  std::ranges::sort(content.views);
   return report_page(content);
 }
 

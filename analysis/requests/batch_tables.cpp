@@ -16,11 +16,6 @@ namespace {
 using serving::BatchSummary;
 using serving::DecodeReads;
 
-std::optional<double> part_of(std::uint64_t part, std::uint64_t whole) {
-  if (whole == 0) return {};
-  return real(part) / real(whole);
-}
-
 /// Tokens that a layer reads, in the mean of those with a window and those without.
 std::uint64_t layer_tokens(const cost::Model& model, const DecodeReads& reads) {
   double sum = 0, layers = 0;
@@ -37,13 +32,13 @@ Columns<BatchRow> batch_fields(const serving::ServedModel& served) {
     return [read](const BatchRow& row) { return std::invoke(read, row.summary); };
   };
   const auto share = [](std::uint64_t S::*part, std::uint64_t S::*whole) {
-    return [=](const BatchRow& row) { return part_of(row.summary.*part, row.summary.*whole); };
+    return [=](const BatchRow& row) { return ratio(real(row.summary.*part), real(row.summary.*whole)); };
   };
   const auto layer_reads = [model = served.model](const DecodeReads& reads) {
     return layer_tokens(model, reads);
   };
   const auto step_bytes = [=, token_bytes = token_bytes(served)](const S& of, const DecodeReads& reads) {
-    return of.steps == 0 ? Value() : Value(real(layer_reads(reads)) * real(token_bytes) / real(of.steps));
+    return ratio(real(layer_reads(reads)) * real(token_bytes), real(of.steps));
   };
   const auto shared = [](auto read) {
     return [read](const BatchRow& row) {
@@ -106,13 +101,14 @@ std::vector<Shown<BatchRow>> shown_columns(const BatchGrid& grid, bool shares) {
     add(heading, [what](const S& sum) { return std::to_string(sum.*what); });
   };
   const auto percent = [&](const char* heading, std::uint64_t S::*part, std::uint64_t S::*whole) {
-    add(heading,
-        [=](const S& sum) { return fixed_text(100 * part_of(sum.*part, sum.*whole).value_or(0), 1); });
+    add(heading, [=](const S& sum) {
+      return fixed_text(100 * number(ratio(real(sum.*part), real(sum.*whole))).value_or(0), 1);
+    });
   };
   const auto reads = [&](const char* gib, const char* seconds, auto read) {
     add(gib, [read, model = grid.served.model, bytes = token_bytes(grid.served)](const S& sum) {
       if (sum.steps == 0) return std::string("-");
-      return fixed_text(*part_of(layer_tokens(model, read(sum)), sum.steps) * real(bytes) / (1 << 30), 3);
+      return fixed_text(real(layer_tokens(model, read(sum))) / real(sum.steps) * real(bytes) / (1 << 30), 3);
     });
     add(seconds, [read](const S& sum) { return fixed_text(read(sum).seconds, 2); });
   };

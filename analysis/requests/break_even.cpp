@@ -70,7 +70,7 @@ class Comparison {
 
 std::vector<BreakEvenRow> break_even_rows(const BreakEvenGrid& grid) {
   if (grid.depths.empty() || grid.depths.front() == 0) usage_error("a prefix has a token at least", "depth");
-  if (!std::is_sorted(grid.depths.begin(), grid.depths.end())) bug("depths that do not ascend");
+  if (!std::ranges::is_sorted(grid.depths)) bug("depths that do not ascend");
   if (grid.block == 0) usage_error("a block has a token at least", "block");
   if (grid.suffix == 0) usage_error("a prompt whose last token is not computed has no answer", "suffix");
   std::vector<BreakEvenRow> rows;

@@ -194,8 +194,8 @@ std::vector<CompressionRow> compression_rows(const RequestTrace& trace, const Co
   const auto place = [](const CompressionRow& row) {
     return std::pair(row.run.settings.rate, row.run.memory);
   };
-  std::stable_sort(out.begin(), out.end(),
-                   [&](const CompressionRow& a, const CompressionRow& b) { return place(a) < place(b); });
+  std::ranges::stable_sort(
+      out, [&](const CompressionRow& a, const CompressionRow& b) { return place(a) < place(b); });
   return out;
 }
 

@@ -44,7 +44,7 @@ class Hits {
     return ceiling(row) || params_of_.at(name).size() < 2 ? name : name + "(" + params_.text(row) + ")";
   }
   bool has_parts() const {
-    return std::any_of(rows_.begin(), rows_.end(), [&](std::size_t row) { return !part(row).empty(); });
+    return std::ranges::any_of(rows_, [&](std::size_t row) { return !part(row).empty(); });
   }
 
   /// Colours for the named, dashes for what there is to reach, grey for others.
@@ -74,14 +74,14 @@ class Hits {
       if (!ceiling(row)) hits[label(row)].push_back(number(row, "hit_rate").value_or(0));
     for (const std::string& policy : policies_) {
       const auto same = [&](const std::string& other) { return hits[other] == hits[policy]; };
-      if (policy != "opt" && std::none_of(named_.begin(), named_.end(), same)) named_.push_back(policy);
+      if (policy != "opt" && std::ranges::none_of(named_, same)) named_.push_back(policy);
     }
     if (named_.size() <= kMostHitsNamed) return;
     const auto sum = [&](const std::string& policy) {
       return std::accumulate(hits[policy].begin(), hits[policy].end(), 0.0);
     };
-    std::stable_sort(named_.begin(), named_.end(),
-                     [&](const std::string& a, const std::string& b) { return sum(a) > sum(b); });
+    std::ranges::stable_sort(named_,
+                             [&](const std::string& a, const std::string& b) { return sum(a) > sum(b); });
     named_.resize(kMostHitsNamed);
   }
 
@@ -94,9 +94,8 @@ class Hits {
 
 /// Curves of a column over the capacity; empty where no row has it.
 Chart over_capacity(const Hits& hits, const char* key, Axis y) {
-  const bool bytes = std::any_of(hits.rows().begin(), hits.rows().end(), [&](std::size_t row) {
-    return hits.number(row, "capacity_bytes").has_value();
-  });
+  const bool bytes = std::ranges::any_of(
+      hits.rows(), [&](std::size_t row) { return hits.number(row, "capacity_bytes").has_value(); });
   Chart chart{.x = {.label = bytes ? "capacity (GiB)" : "capacity (K tokens)", .log = true},
               .y = std::move(y)};
   std::optional<double> ceiling;
@@ -109,11 +108,11 @@ Chart over_capacity(const Hits& hits, const char* key, Axis y) {
     places.push_back(*capacity / (bytes ? kGibibyte : 1024));
     series_named(chart, hits.label(row)).points.push_back({places.back(), *value, {}, {}});
   }
-  std::stable_sort(chart.series.begin(), chart.series.end(), [&](const Series& a, const Series& b) {
+  std::ranges::stable_sort(chart.series, [&](const Series& a, const Series& b) {
     return place_in(hits.policies(), a.label) < place_in(hits.policies(), b.label);
   });
   if (ceiling && !places.empty()) {
-    const auto [low, high] = std::minmax_element(places.begin(), places.end());
+    const auto [low, high] = std::ranges::minmax_element(places);
     series_named(chart, "ceiling").points = {{*low, *ceiling, {}, {}}, {*high, *ceiling, {}, {}}};
   }
   hits.style(chart);

@@ -51,12 +51,12 @@ HitPartition turn_parts(const RequestTrace& trace) {
   std::vector<std::uint32_t> turns;
   for (const std::uint32_t turn : out.of)
     if (turn != requests::kNone) turns.push_back(turn);
-  std::sort(turns.begin(), turns.end());
+  std::ranges::sort(turns);
   turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
   if (turns.empty()) usage_error("the trace has no turns", "--by", "Say --by depth, or leave it out.");
   for (std::uint32_t& turn : out.of)
     if (turn != requests::kNone)
-      turn = static_cast<std::uint32_t>(std::lower_bound(turns.begin(), turns.end(), turn) - turns.begin());
+      turn = static_cast<std::uint32_t>(std::ranges::lower_bound(turns, turn) - turns.begin());
   for (const std::uint32_t turn : turns) out.names.push_back(std::to_string(std::uint64_t{turn} + 1));
   return out;
 }
@@ -153,7 +153,7 @@ class Summing {
     }
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (shares[i].empty()) continue;
-      std::sort(shares[i].begin(), shares[i].end());
+      std::ranges::sort(shares[i]);
       out[i].p50 = nearest_rank(shares[i], 0.5);
       out[i].p90 = nearest_rank(shares[i], 0.9);
       out[i].p99 = nearest_rank(shares[i], 0.99);
@@ -234,8 +234,8 @@ void visit_cells(const RequestTrace& trace, const PrefixTree& tree, const HitGri
   std::vector<double> seconds;
   if (grid.prefill) {
     const auto depths = tree.depths();
-    seconds = grid.prefill->seconds_of_blocks(
-        trace.block_tokens, std::size_t{*std::max_element(depths.begin(), depths.end())} + 1);
+    seconds = grid.prefill->seconds_of_blocks(trace.block_tokens,
+                                              std::size_t{*std::ranges::max_element(depths)} + 1);
     settings.seconds = seconds;
   }
   if (progress != nullptr) progress->total = cells.size();

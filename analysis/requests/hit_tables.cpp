@@ -37,11 +37,8 @@ Columns<Row> cell_columns() {
            of_capacity(&CacheCapacity::bytes)}};
 }
 
-Value field_ratio(double part, double whole) {
-  return whole > 0 ? Value(part / whole) : Value();
-}
-Value field_ratio(std::uint64_t part, std::uint64_t whole) {
-  return field_ratio(static_cast<double>(part), static_cast<double>(whole));
+Value ratio_of(std::uint64_t part, std::uint64_t whole) {
+  return ratio(static_cast<double>(part), static_cast<double>(whole));
 }
 
 const Columns<HitRow>& hit_fields() {
@@ -50,7 +47,7 @@ const Columns<HitRow>& hit_fields() {
     return [what](const Row& row) {
       if (!row.residency) return Value();
       const prefix::Durations& durations = (*row.residency).*what;
-      return field_ratio(durations.sum_s, static_cast<double>(durations.count));
+      return ratio(durations.sum_s, static_cast<double>(durations.count));
     };
   };
   static const Columns<Row> all =
@@ -67,11 +64,11 @@ const Columns<HitRow>& hit_fields() {
           {"hit_rate", "share", "hit_tokens over prompt_tokens", &Row::hit_rate},
           {"ceiling_tokens", "tokens", "that a cache without limits hits", &Row::ceiling_tokens},
           {"ceiling_share", "share", "hit_tokens over ceiling_tokens",
-           [](const Row& row) { return field_ratio(row.hit_tokens, row.ceiling_tokens); }},
+           [](const Row& row) { return ratio_of(row.hit_tokens, row.ceiling_tokens); }},
           {"blocks", "blocks", "of the prompts", &Row::blocks},
           {"hit_blocks", "blocks", "in leading runs", &Row::hit_blocks},
           {"block_hit_rate", "share", "hit_blocks over blocks",
-           [](const Row& row) { return row.blocks ? field_ratio(*row.hit_blocks, *row.blocks) : Value(); }},
+           [](const Row& row) { return row.blocks ? ratio_of(*row.hit_blocks, *row.blocks) : Value(); }},
           {"wasted_blocks", "blocks", "there, but behind one that was not; null: not counted by depth",
            &Row::wasted_blocks},
           {"untouched", "", "requests that hit nothing; of a depth: that hit nothing so deep",
@@ -84,13 +81,13 @@ const Columns<HitRow>& hit_fields() {
           {"saved_seconds", "s", "of these, by what is hit", &Row::saved_s},
           {"saved_share", "share", "saved_seconds over prefill_seconds",
            [](const Row& row) {
-             return row.prefill_s ? field_ratio(row.saved_s.value_or(0), *row.prefill_s) : Value();
+             return row.prefill_s ? ratio(row.saved_s.value_or(0), *row.prefill_s) : Value();
            }},
           {"saved_flops", "FLOP", "by what is hit", &Row::saved_flops},
           {"saved_seconds_per_gib", "s/GiB", "saved_seconds over the GiB of the capacity, on each device",
            [](const Row& row) {
              if (!row.saved_s || !row.capacity || !row.capacity->bytes) return Value();
-             return field_ratio(*row.saved_s * kGib, static_cast<double>(*row.capacity->bytes));
+             return ratio(*row.saved_s * kGib, static_cast<double>(*row.capacity->bytes));
            }},
           {"stored_blocks", "blocks", "stored during the whole trace", &Row::stored},
           {"evicted_blocks", "blocks", "evicted during the whole trace", &Row::evicted},

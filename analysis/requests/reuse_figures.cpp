@@ -14,21 +14,9 @@
 namespace kvsim::analysis {
 namespace {
 
-/// Fields of a table by the keys of their columns.
-struct Fields {
-  const Records& table;
-
-  const Value& value(std::size_t row, const char* key) const { return table.rows[row][table.column(key)]; }
-  std::string text(std::size_t row, const char* key) const { return exact_field(value(row, key), ""); }
-  std::optional<double> number(std::size_t row, const char* key) const {
-    return analysis::number(value(row, key));
-  }
-};
-
 /// An engine of rows of kvsim requests compression; what keeps every token as it comes has no policy.
-std::string engine_name(const Fields& rows, std::size_t row) {
-  const std::string policy = rows.text(row, "policy"), budget = rows.text(row, "budget"),
-                    keeping = rows.text(row, "keeping");
+std::string engine_name(const RowFields& row) {
+  const std::string policy = row.text("policy"), budget = row.text("budget"), keeping = row.text("keeping");
   if (policy.empty()) return keeping;
   return policy + (budget.empty() ? "" : " " + budget) +
          (keeping == keeping_name(Keeping::unknown) ? ", shared" : "");
@@ -40,18 +28,18 @@ std::vector<Figure> compression(const FigureTables& tables, const FigureChoice& 
   constexpr std::size_t kMostCurves = 8;
   const Records* table = tables.find(kCompressionTable);
   if (table == nullptr) return {};
-  const Fields fields{*table};
+  const auto fields = [&](std::size_t row) { return RowFields(*table, row); };
   std::vector<std::string> policies, engines;
   std::vector<std::size_t> rows;
   std::vector<double> rates;
-  const auto rate = [&](std::size_t row) { return fields.number(row, "rate").value_or(1); };
+  const auto rate = [&](std::size_t row) { return fields(row).number("rate").value_or(1); };
   for (std::size_t row = 0; row < table->rows.size(); ++row) {
-    const std::string policy = fields.text(row, "policy");
+    const std::string policy = fields(row).text("policy");
     if (!policy.empty()) policies.push_back(policy);
     if (!policy.empty() && !choice.wants(policy)) continue;
     rows.push_back(row);
-    if (!policy.empty()) add_once(engines, engine_name(fields, row));
-    if (std::find(rates.begin(), rates.end(), rate(row)) == rates.end()) rates.push_back(rate(row));
+    if (!policy.empty()) add_once(engines, engine_name(fields(row)));
+    if (std::ranges::find(rates, rate(row)) == rates.end()) rates.push_back(rate(row));
   }
   for (const std::string& wanted : choice.policies) known_name(wanted, policies, "--policy");
 
@@ -66,9 +54,9 @@ std::vector<Figure> compression(const FigureTables& tables, const FigureChoice& 
       figure.remark = "The first " + std::to_string(kMostCurves) + " have a colour; --policy chooses others.";
     const auto add = [&](const char* title, const char* x, double x_unit, const char* y, Chart chart) {
       for (const std::size_t row : rows)
-        if (const auto across = fields.number(row, x), up = fields.number(row, y);
+        if (const auto across = fields(row).number(x), up = fields(row).number(y);
             across && up && rate(row) == at)
-          series_named(chart, engine_name(fields, row)).points.push_back({*across * x_unit, *up, {}, {}});
+          series_named(chart, engine_name(fields(row))).points.push_back({*across * x_unit, *up, {}, {}});
       for (Series& series : chart.series) {
         series.colour = place_in(engines, series.label);
         if (series.colour < 0) {
@@ -77,7 +65,7 @@ std::vector<Figure> compression(const FigureTables& tables, const FigureChoice& 
           series = {.label = "others", .weight = Weight::faint, .points = std::move(series.points)};
         } else {  // the policy's name, and behind it what else the engine does
           series.policy = series.label;
-          std::replace(series.policy.begin(), series.policy.end(), ' ', '+');
+          std::ranges::replace(series.policy, ' ', '+');
         }
       }
       sort_points(chart);
@@ -109,14 +97,14 @@ std::string policy_name(const std::string& policy) {
   return policy.substr(0, policy.find('('));
 }
 
-std::string said(const PlanTrait& trait, const Fields& plans, std::size_t row) {
-  if (const auto bytes = plans.number(row, trait.key))
+std::string said(const PlanTrait& trait, const RowFields& plan) {
+  if (const auto bytes = plan.number(trait.key))
     return trait.said + bytes_text(static_cast<std::uint64_t>(*bytes));
-  const std::string text = plans.text(row, trait.key);
+  const std::string text = plan.text(trait.key);
   if (text.empty())
     return std::string_view(trait.key).ends_with("_bytes") ? std::string("no ") + trait.tier : "";
   // Tiers that keep the same blocks as the device need not say so.
-  if (*trait.said != '\0' && text == plans.text(row, kPlanTraits[0].key)) return "";
+  if (*trait.said != '\0' && text == plan.text(kPlanTraits[0].key)) return "";
   return trait.said + policy_name(text);
 }
 
@@ -126,13 +114,13 @@ std::vector<Figure> tiers(const FigureTables& tables, const FigureChoice& choice
   constexpr const char* kShares[] = {"device_share", "host_share", "ssd_share"};
   const Records* table = tables.find(kTiersTable);
   if (table == nullptr) return {};
-  const Fields plans{*table};
+  const auto plans = [&](std::size_t row) { return RowFields(*table, row); };
   std::vector<std::string> policies;
   for (const std::string& each : distinct(*table, "device_policy")) policies.push_back(policy_name(each));
   for (const std::string& wanted : choice.policies) known_name(wanted, policies, "--policy");
   std::vector<std::size_t> rows;
   for (std::size_t row = 0; row < table->rows.size(); ++row)
-    if (plans.text(row, "window") == "all" && choice.wants(policy_name(plans.text(row, "device_policy"))))
+    if (plans(row).text("window") == "all" && choice.wants(policy_name(plans(row).text("device_policy"))))
       rows.push_back(row);
   if (rows.empty()) return {};
 
@@ -142,12 +130,11 @@ std::vector<Figure> tiers(const FigureTables& tables, const FigureChoice& choice
     if (!text.empty()) out += (out.empty() ? "" : ", ") + text;
   };
   for (const PlanTrait& trait : kPlanTraits) {
-    const bool differ = std::any_of(rows.begin(), rows.end(), [&](std::size_t row) {
-      return plans.value(row, trait.key) != plans.value(rows.front(), trait.key);
-    });
-    if (!differ && !plans.text(rows.front(), trait.key).empty())
-      append(setting, said(trait, plans, rows.front()));
-    for (std::size_t i = 0; differ && i < rows.size(); ++i) append(labels[i], said(trait, plans, rows[i]));
+    const bool differ = std::ranges::any_of(
+        rows, [&](std::size_t row) { return plans(row)[trait.key] != plans(rows.front())[trait.key]; });
+    if (!differ && !plans(rows.front()).text(trait.key).empty())
+      append(setting, said(trait, plans(rows.front())));
+    for (std::size_t i = 0; differ && i < rows.size(); ++i) append(labels[i], said(trait, plans(rows[i])));
   }
   Timeline bars{.x = {.label = "of the tokens of prompts", .low = 0, .high = 1, .percent = true},
                 .colours = {"on the device", "in host memory", "on the SSD", "nowhere: computed"}};
@@ -157,7 +144,7 @@ std::vector<Figure> tiers(const FigureTables& tables, const FigureChoice& choice
     double end = 0;
     int colour = 0;
     for (const char* key : kShares) {
-      const double share = plans.number(rows[i], key).value_or(0);
+      const double share = plans(rows[i]).number(key).value_or(0);
       if (share > 0) bars.bars.push_back({y, end, end + share, colour, 1});
       end += share;
       ++colour;
@@ -178,16 +165,15 @@ std::vector<Figure> break_even(const FigureTables& tables, const FigureChoice&) 
   constexpr std::size_t kMostPanels = 6;
   const Records* table = tables.find(kBreakEvenTable);
   if (table == nullptr) return {};
-  const Fields fields{*table};
+  const auto fields = [&](std::size_t row) { return RowFields(*table, row); };
   const bool models = distinct(*table, "model").size() > 1;
   Figure figure{
-      .title = "Loading a prefix or computing it again" + (models ? "" : ": " + fields.text(0, "model")),
+      .title = "Loading a prefix or computing it again" + (models ? "" : ": " + fields(0).text("model")),
       .reading = "Where a line of loading lies below the dashed one, loading is faster."};
   for (std::size_t row = 0; row < table->rows.size(); ++row) {
     const std::string title =
-        (models ? fields.text(row, "model") + " on " : "") + fields.text(row, "machine");
-    auto panel = std::find_if(figure.panels.begin(), figure.panels.end(),
-                              [&](const Panel& each) { return each.title == title; });
+        (models ? fields(row).text("model") + " on " : "") + fields(row).text("machine");
+    auto panel = std::ranges::find_if(figure.panels, [&](const Panel& each) { return each.title == title; });
     if (panel == figure.panels.end()) {
       if (figure.panels.size() == kMostPanels) {
         figure.remark = "The first " + std::to_string(kMostPanels) + " machines.";
@@ -197,14 +183,14 @@ std::vector<Figure> break_even(const FigureTables& tables, const FigureChoice&) 
       panel = figure.panels.end() - 1;
     }
     Chart& chart = std::get<Chart>(panel->content);
-    const auto seconds = [&](const char* key) { return fields.number(row, key).value_or(0); };
-    const double x = fields.number(row, "depth").value_or(0) / 1024;
+    const auto seconds = [&](const char* key) { return fields(row).number(key).value_or(0); };
+    const double x = fields(row).number("depth").value_or(0) / 1024;
     // The prefix is computed in the same time whichever tier it could come from.
     Series& computed = series_named(chart, "compute");
     computed.weight = Weight::bound;
     if (computed.points.empty() || computed.points.back().x < x)
       computed.points.push_back({x, seconds("recompute_seconds"), {}, {}});
-    const bool host = fields.text(row, "tier") == "host";
+    const bool host = fields(row).text("tier") == "host";
     Series& load = series_named(chart, host ? "load from host memory" : "load from SSD");
     load.colour = host ? 0 : 1;
     load.points.push_back({x, seconds("load_seconds"), {}, {}});

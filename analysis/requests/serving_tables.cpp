@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <ostream>
-#include <string>
 
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/requests/prefill_cost.hpp"
@@ -163,8 +161,8 @@ struct ServedRequest {
 /// Its name; with the parameters where others of that name are there.
 std::string label(const std::vector<Policy>& among, const Policy& policy) {
   if (!policy) return "none";
-  const auto same = std::count_if(among.begin(), among.end(),
-                                  [&](const Policy& other) { return other && other->spec == policy->spec; });
+  const auto same =
+      std::ranges::count_if(among, [&](const Policy& other) { return other && other->spec == policy->spec; });
   return same > 1 ? policy->text() : policy->spec->name;
 }
 
@@ -329,8 +327,7 @@ void write_serving_table(std::ostream& out, const ServingGrid& grid, const std::
   write_line("model", described(grid.served.model));
   write_line("machine", described(grid.served.machine));
   const auto any = [&](std::uint64_t ServingSummary::*count) {
-    return std::any_of(runs.begin(), runs.end(),
-                       [=](const ServingRun& run) { return run.summary.*count > 0; });
+    return std::ranges::any_of(runs, [=](const ServingRun& run) { return run.summary.*count > 0; });
   };
   TextTable table = shown_table(shown_columns(grid, any(&ServingSummary::skipped), any(&ServingSummary::cut)),
                                 runs, write_line);

@@ -183,7 +183,7 @@ TierRow row_of(std::span<const Served> served, std::span<const double> none) {
     seconds.push_back(one.choice.seconds());
   }
   if (seconds.empty()) return row;
-  std::sort(seconds.begin(), seconds.end());
+  std::ranges::sort(seconds);
   row.p50 = nearest_rank(seconds, 0.5);
   row.p90 = nearest_rank(seconds, 0.9);
   row.p99 = nearest_rank(seconds, 0.99);

@@ -3,7 +3,6 @@
 /// computing it again.
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "analysis/requests/cache_capacity.hpp"

@@ -39,9 +39,7 @@ const Columns<PlannedRow>& tier_fields() {
   };
   const auto share = [](auto tokens) {
     return [tokens](const Planned& of) {
-      return of.row.prompt_tokens == 0
-                 ? Value()
-                 : Value(static_cast<double>(tokens(of)) / static_cast<double>(of.row.prompt_tokens));
+      return ratio(static_cast<double>(tokens(of)), static_cast<double>(of.row.prompt_tokens));
     };
   };
   static const Columns<Planned> all{
@@ -91,9 +89,7 @@ const Columns<PlannedRow>& tier_fields() {
       {"saved_seconds", "s", "none_seconds - seconds",
        [](const Planned& of) { return of.row.none_s - of.row.seconds; }},
       {"request_mean", "s", "of a request, by its fastest choice: mean",
-       [](const Planned& of) {
-         return of.row.requests == 0 ? Value() : Value(of.row.seconds / static_cast<double>(of.row.requests));
-       }},
+       [](const Planned& of) { return ratio(of.row.seconds, static_cast<double>(of.row.requests)); }},
       {"request_p50", "s", "50th percentile", row(&TierRow::p50)},
       {"request_p90", "s", "90th percentile", row(&TierRow::p90)},
       {"request_p99", "s", "99th percentile", row(&TierRow::p99)},
@@ -125,9 +121,8 @@ std::string capacity_text(const std::optional<TierCache>& cache) {
 std::string policy_text(const std::optional<TierCache>& cache, const std::set<std::string>& texts) {
   if (!cache) return "none";
   const std::string& name = cache->policy.spec->name;
-  const auto same = std::count_if(texts.begin(), texts.end(), [&](const std::string& text) {
-    return text.substr(0, text.find('(')) == name;
-  });
+  const auto same = std::ranges::count_if(
+      texts, [&](const std::string& text) { return text.substr(0, text.find('(')) == name; });
   return same > 1 ? cache->policy.text() : name;
 }
 
@@ -149,7 +144,7 @@ std::vector<Shown<TierRow>> shown_columns(const TierGrid& grid) {
   const auto first_of = [](const TierPlan& plan) -> const Cache& {
     return plan.device ? plan.device : plan.tiers.host ? plan.tiers.host : plan.tiers.ssd;
   };
-  const bool shared = std::all_of(grid.plans.begin(), grid.plans.end(), [&](const TierPlan& plan) {
+  const bool shared = std::ranges::all_of(grid.plans, [&](const TierPlan& plan) {
     const auto same = [&](const Cache& cache) {
       return !cache || cache->policy.text() == first_of(plan)->policy.text();
     };

@@ -1,6 +1,5 @@
 #include "analysis/results/budget_columns.hpp"
 
-#include "analysis/results/has_column.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/budget.hpp"
 

@@ -1,7 +1,5 @@
 #include "analysis/results/cuts.hpp"
 
-#include "analysis/results/has_column.hpp"
-
 namespace kvsim::analysis {
 std::vector<std::string> cuts_of(const Records& table) {
   return has_column(table, "cut") ? distinct(table, "cut") : std::vector<std::string>();

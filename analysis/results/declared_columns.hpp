@@ -42,9 +42,12 @@ struct Column {
 
   /// `read`: a member of rows, or a function of one; what it returns becomes a field by as_field().
   template <class Read>
-  Column(std::string key, std::string unit, std::string description, Read read)
-      : info{std::move(key), std::move(unit), std::move(description)},
+  Column(ColumnInfo described, Read read)
+      : info(std::move(described)),
         get([read](const Row& row) { return as_field(std::invoke(read, row)); }) {}
+  template <class Read>
+  Column(std::string key, std::string unit, std::string description, Read read)
+      : Column(ColumnInfo{std::move(key), std::move(unit), std::move(description)}, read) {}
 };
 template <class Row>
 using Columns = std::vector<Column<Row>>;
@@ -87,7 +90,7 @@ TextTable shown_table(const std::vector<Shown<Row>>& columns, const std::vector<
   std::vector<const Shown<Row>*> kept;
   for (const Shown<Row>& column : columns) {
     const auto as_first = [&](const Row& row) { return column.text(row) == column.text(rows.front()); };
-    if (column.setting && std::all_of(rows.begin(), rows.end(), as_first)) {
+    if (column.setting && std::ranges::all_of(rows, as_first)) {
       agreed(column.heading, column.text(rows.front()));
       continue;
     }

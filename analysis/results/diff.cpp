@@ -6,14 +6,13 @@
 #include <optional>
 #include <set>
 
-#include "analysis/results/has_column.hpp"
 #include "analysis/results/reading/column_types.hpp"
 
 namespace kvsim::analysis {
 namespace {
 
 bool holds_text(const Records& records, std::size_t column) {
-  return std::any_of(records.rows.begin(), records.rows.end(), [&](const std::vector<Value>& row) {
+  return std::ranges::any_of(records.rows, [&](const std::vector<Value>& row) {
     return std::holds_alternative<std::string>(row[column]);
   });
 }
@@ -113,7 +112,7 @@ class TablePair {
     for (const auto& [key, rows] : of_b)
       only_b.insert(only_b.end(), rows.all.begin() + static_cast<std::ptrdiff_t>(rows.paired),
                     rows.all.end());
-    std::sort(only_b.begin(), only_b.end());
+    std::ranges::sort(only_b);
     lone_rows(only_a, a_, &Shared::a, "rows only in A");
     lone_rows(only_b, b_, &Shared::b, "rows only in B");
     out_.rows += pairs_.size();
@@ -187,7 +186,7 @@ class TablePair {
 
 const NamedTable* find_table(const std::vector<NamedTable>& tables, const std::string& name) {
   const auto found =
-      std::find_if(tables.begin(), tables.end(), [&](const NamedTable& table) { return table.name == name; });
+      std::ranges::find_if(tables, [&](const NamedTable& table) { return table.name == name; });
   return found == tables.end() ? nullptr : &*found;
 }
 

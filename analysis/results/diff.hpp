@@ -1,7 +1,6 @@
 #pragma once
 /// What two results say differently.
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "analysis/results/records.hpp"

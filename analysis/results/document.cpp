@@ -4,7 +4,6 @@
 #include <map>
 #include <ostream>
 
-#include "analysis/results/has_column.hpp"
 #include "analysis/results/json_string.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/policy_labels.hpp"

@@ -1,9 +1,5 @@
 #include "analysis/results/format.hpp"
 
-#include <string>
-#include <vector>
-
-#include "analysis/results/format_names.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 

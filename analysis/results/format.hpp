@@ -1,6 +1,8 @@
 #pragma once
 /// What a result is written as.
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvsim::analysis {
 
@@ -9,5 +11,7 @@ namespace kvsim::analysis {
 enum class Format { table, csv, json, jsonl, md, h5 };
 /// Throws Error(usage) with the nearest names.
 Format parse_format(std::string_view name);
+/// What it knows: as --format takes them, and as names of files end.
+std::vector<std::string> format_names();
 
 }  // namespace kvsim::analysis

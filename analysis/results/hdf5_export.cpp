@@ -34,8 +34,8 @@ class ExportedColumn {
   const Value& value(const std::vector<Value>& row) const { return row[index_]; }
   template <class T>
   bool any() const {
-    return std::any_of(records_.rows.begin(), records_.rows.end(),
-                       [&](const auto& row) { return std::holds_alternative<T>(value(row)); });
+    return std::ranges::any_of(records_.rows,
+                               [&](const auto& row) { return std::holds_alternative<T>(value(row)); });
   }
   bool all_whole() const { return !records_.rows.empty() && !any<std::monostate>() && !any<double>(); }
 

@@ -22,7 +22,7 @@ class PolicyComparison {
     std::vector<Findings> all;
     for (std::size_t i = 0; i < rows_.rows.size(); ++i) {
       const std::string& name = text(rows_.rows[i][params_]);
-      auto found = std::find_if(all.begin(), all.end(), [&](const Findings& f) { return f.params == name; });
+      auto found = std::ranges::find_if(all, [&](const Findings& f) { return f.params == name; });
       if (found == all.end()) found = all.insert(all.end(), Findings{name, {}, false});
       found->rows.push_back(i);
       // A skipped cell kept nothing.

@@ -5,7 +5,6 @@
 #include <set>
 #include <sstream>
 
-#include "analysis/results/formula_text.hpp"
 #include "analysis/results/json_string.hpp"
 #include "analysis/results/numbers.hpp"
 #include "sim/base/error.hpp"
@@ -59,9 +58,13 @@ const std::string& text(const Value& value) {
 }
 
 std::size_t Records::column(std::string_view key) const {
-  for (std::size_t i = 0; i < columns.size(); ++i)
-    if (columns[i].key == key) return i;
-  bug("no column " + std::string(key));
+  const auto found = std::ranges::find(columns, key, &ColumnInfo::key);
+  if (found == columns.end()) bug("no column " + std::string(key));
+  return static_cast<std::size_t>(found - columns.begin());
+}
+
+bool has_column(const Records& table, std::string_view key) {
+  return std::ranges::find(table.columns, key, &ColumnInfo::key) != table.columns.end();
 }
 
 std::string exact_field(const Value& value, const char* undefined) {
@@ -73,6 +76,10 @@ std::string exact_field(const Value& value, const char* undefined) {
 
 std::string exact_field(const Value& value) {
   return exact_field(value, "");
+}
+
+std::string RowFields::text(std::string_view key) const {
+  return exact_field((*this)[key]);
 }
 
 Value text_or_none(const std::string& text) {
@@ -97,9 +104,8 @@ std::vector<std::string> distinct(const Records& records, std::string_view key) 
 
 void drop_empty_columns(Records& records) {
   for (std::size_t i = records.columns.size(); i-- > 0;) {
-    const bool empty = std::all_of(records.rows.begin(), records.rows.end(), [&](const auto& row) {
-      return std::holds_alternative<std::monostate>(row[i]);
-    });
+    const bool empty = std::ranges::all_of(
+        records.rows, [&](const auto& row) { return std::holds_alternative<std::monostate>(row[i]); });
     if (!empty) continue;
     const auto at = static_cast<std::ptrdiff_t>(i);
     records.columns.erase(records.columns.begin() + at);

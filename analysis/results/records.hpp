@@ -28,6 +28,10 @@ Value value_of(const std::optional<T>& field) {
 }
 /// Throws Error(bug) if it is none.
 const std::string& text(const Value& value);
+/// The quotient; undefined over nothing.
+inline Value ratio(double part, double whole) {
+  return whole == 0 ? Value() : Value(part / whole);
+}
 
 /// What a column is, told once for every export and for the documentation.
 struct ColumnInfo {
@@ -43,11 +47,30 @@ struct Records {
   std::size_t column(std::string_view key) const;
 };
 
+/// A row of a table, its fields by the keys of their columns. A key that no column has is Error(bug).
+class RowFields {
+ public:
+  RowFields(const Records& table, std::size_t row) : RowFields(table, table.rows[row]) {}
+  RowFields(const Records& table, const std::vector<Value>& row) : table_(&table), row_(&row) {}
+
+  const Value& operator[](std::string_view key) const { return (*row_)[table_->column(key)]; }
+  /// As exact text, for names may look like numbers; empty: undefined.
+  std::string text(std::string_view key) const;
+  std::optional<double> number(std::string_view key) const { return analysis::number((*this)[key]); }
+
+ private:
+  const Records* table_;
+  const std::vector<Value>* row_;
+};
+
 /// Several tables belong together in the folder of a study.
 struct NamedTable {
   std::string name{};
   Records records{};
 };
+
+/// Whether a table has a column of this key; tables of older versions lack some.
+bool has_column(const Records& table, std::string_view key);
 
 /// The exact text of a field; `undefined` for undefined.
 std::string exact_field(const Value& value, const char* undefined);
@@ -65,6 +88,8 @@ void drop_empty_columns(Records& records);
 
 /// RFC 4180 under a line of keys; undefined is empty.
 void write_csv(std::ostream& out, const Records& records);
+/// Whether a text of a csv file, behind apostrophes, begins as formulas of spreadsheets do and is no number.
+bool is_formula(std::string_view text);
 std::string csv_text(const Records& records);
 /// One object per line; undefined is null.
 void write_jsonl(std::ostream& out, const Records& records);

@@ -1,20 +1,13 @@
 #include <algorithm>
-#include <functional>
 
 #include "analysis/results/budget_columns.hpp"
+#include "analysis/results/declared_columns.hpp"
 #include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/policy_role.hpp"
 #include "analysis/results/rows.hpp"
 
 namespace kvsim::analysis {
 namespace {
-
-/// How a column is called, explained and read.
-struct Column {
-  ColumnInfo info{};
-  std::function<Value(const Row&)> get{};
-  bool priced = false;  ///< stands only where rows were priced
-};
 
 /// The order of schema version 3. Metrics that are not named here follow in the order of their declaration.
 constexpr std::string_view kOrder[] = {"trace",
@@ -64,70 +57,72 @@ constexpr std::string_view kOrder[] = {"trace",
                                        "r_bound",
                                        "attention_loss_bound"};
 
-auto place(const Column& column) {
-  return std::find(std::begin(kOrder), std::end(kOrder), column.info.key);
+auto place(const Column<Row>& column) {
+  return std::ranges::find(kOrder, column.info.key);
 }
 
 /// What a row speaks of.
-std::vector<Column> identity_columns() {
+Columns<Row> identity_columns() {
+  const auto budget = [](std::size_t i) { return [i](const Row& r) { return budget_fields(r.budget)[i]; }; };
   return {
-      {{"trace", "", "trace file, as given"}, [](const Row& r) { return Value(r.trace); }},
-      {{"policy", "", "composition, as a table shows it"}, [](const Row& r) { return Value(r.policy); }},
-      {{"params", "", "composition with every effective parameter"},
-       [](const Row& r) { return Value(r.params); }},
-      {{"budget", "", "budget, as given"}, [](const Row& r) { return Value(r.budget); }},
-      {budget_columns()[0], [](const Row& r) { return budget_fields(r.budget)[0]; }},
-      {budget_columns()[1], [](const Row& r) { return budget_fields(r.budget)[1]; }},
-      {{"budget_tokens", "tokens per lane",
-        "what the budget comes to for this trace (scope all: as asked, below: as allocated)"},
-       [](const Row& r) { return value_of(r.budget_tokens); }},
-      {{"cut", "",
-        "where the prompt ends for policies: prompt, question, or so many tokens; all that follows arrives "
-        "token by token"},
-       [](const Row& r) { return Value(r.cut); }},
-      {{"scope", "", "all, layer, head or step"}, [](const Row& r) { return Value(scope_name(r.scope)); }},
-      {{"layer", "index", "null at scopes all and step"}, [](const Row& r) { return value_of(r.layer); }},
-      {{"head", "index", "KV head; null but at scope head"}, [](const Row& r) { return value_of(r.head); }},
-      {{"workload", "", "kind of prompt, if the trace says"},
+      {"trace", "", "trace file, as given", &Row::trace},
+      {"policy", "", "composition, as a table shows it", &Row::policy},
+      {"params", "", "composition with every effective parameter", &Row::params},
+      {"budget", "", "budget, as given", &Row::budget},
+      {budget_columns()[0], budget(0)},
+      {budget_columns()[1], budget(1)},
+      {"budget_tokens", "tokens per lane",
+       "what the budget comes to for this trace (scope all: as asked, below: as allocated)",
+       &Row::budget_tokens},
+      {"cut", "",
+       "where the prompt ends for policies: prompt, question, or so many tokens; all that follows arrives "
+       "token by token",
+       &Row::cut},
+      {"scope", "", "all, layer, head or step", [](const Row& r) { return scope_name(r.scope); }},
+      {"layer", "index", "null at scopes all and step", &Row::layer},
+      {"head", "index", "KV head; null but at scope head", &Row::head},
+      {"workload", "", "kind of prompt, if the trace says",
        [](const Row& r) { return text_or_none(r.workload); }},
-      {{"seed", "", "seed of random policies"}, [](const Row& r) { return Value(r.seed); }},
-      {{"step", "index",
-        "measured step: s attends with the s-th token behind the cut, 0 with the last prompt token once "
-        "more; null but at scope step"},
-       [](const Row& r) { return value_of(r.step); }},
-      {{"role", "",
-        "policy; oracle: knows the future, a bound at its own split; own_budget: keeps what it likes, "
-        "whatever the budget"},
-       [](const Row& r) { return Value(role_name(r.oracle, r.own_budget)); }},
-      {{"instruction_before", "tokens",
-        "of the prompt before its context, which every cut leaves in the prompt"},
-       [](const Row& r) { return value_of(r.instruction_before); }},
-      {{"holding", "",
-        "what it may hold beside the budget B: managed, never more; append_only, every generated token; "
-        "overshoot, what attends before it leaves"},
+      {"seed", "", "seed of random policies", &Row::seed},
+      {"step", "index",
+       "measured step: s attends with the s-th token behind the cut, 0 with the last prompt token once "
+       "more; null but at scope step",
+       &Row::step},
+      {"role", "",
+       "policy; oracle: knows the future, a bound at its own split; own_budget: keeps what it likes, "
+       "whatever the budget",
+       [](const Row& r) { return role_name(r.oracle, r.own_budget); }},
+      {"instruction_before", "tokens",
+       "of the prompt before its context, which every cut leaves in the prompt", &Row::instruction_before},
+      {"holding", "",
+       "what it may hold beside the budget B: managed, never more; append_only, every generated token; "
+       "overshoot, what attends before it leaves",
        [](const Row& r) {
          return r.holding ? Value(std::string(policy::holding_name(*r.holding))) : Value();
        }},
   };
 }
 
-const std::vector<Column>& columns() {
-  static const std::vector<Column> all = [] {
-    std::vector<Column> out = identity_columns(), priced;
-    priced.push_back({{"machine", "", "machine the next columns are modelled for, one sequence at a time"},
-                      [](const Row& r) { return Value(r.machine); },
-                      true});
+/// How many columns speak of serving, which stand only where rows were priced: the last ones.
+std::size_t priced_columns() {
+  return 1 + static_cast<std::size_t>(std::ranges::count_if(
+                 all_metrics(), [](const Metric& metric) { return metric.price != nullptr; }));
+}
+
+const Columns<Row>& columns() {
+  static const Columns<Row> all = [] {
+    Columns<Row> out = identity_columns(), priced;
+    priced.emplace_back("machine", "", "machine the next columns are modelled for, one sequence at a time",
+                        &Row::machine);
     for (std::size_t i = 0; i < all_metrics().size(); ++i) {
       const Metric& metric = all_metrics()[i];
       if (metric.derive != nullptr) continue;
-      (metric.price == nullptr ? out : priced)
-          .push_back(
-              {info_of(metric), [i](const Row& r) { return r.metric(i).field(); }, metric.price != nullptr});
+      (metric.price == nullptr ? out : priced).emplace_back(info_of(metric), [i](const Row& r) {
+        return r.metric(i);
+      });
     }
-    std::stable_sort(out.begin(), out.end(),
-                     [](const Column& a, const Column& b) { return place(a) < place(b); });
-    out.insert(out.end(), priced.begin(), priced.end());
-    return out;
+    std::ranges::stable_sort(out, {}, place);
+    return std::move(out) + priced;
   }();
   return all;
 }
@@ -135,26 +130,15 @@ const std::vector<Column>& columns() {
 }  // namespace
 
 std::vector<ColumnInfo> row_columns() {
-  std::vector<ColumnInfo> out;
-  for (const Column& column : columns()) out.push_back(column.info);
-  return out;
+  return infos(columns());
 }
 
 Records records_of(const std::vector<Row>& rows) {
-  const bool priced =
-      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !row.machine.empty(); });
-  std::vector<const Column*> shown;
-  for (const Column& column : columns())
-    if (priced || !column.priced) shown.push_back(&column);
-  Records out;
-  for (const Column* column : shown) out.columns.push_back(column->info);
-  out.rows.reserve(rows.size());
-  for (const Row& row : rows) {
-    std::vector<Value>& fields = out.rows.emplace_back();
-    fields.reserve(shown.size());
-    for (const Column* column : shown) fields.push_back(column->get(row));
-  }
-  return out;
+  if (std::ranges::any_of(rows, [](const Row& row) { return !row.machine.empty(); }))
+    return table_of(columns(), rows);
+  static const Columns<Row> unpriced(columns().begin(),
+                                     columns().end() - static_cast<std::ptrdiff_t>(priced_columns()));
+  return table_of(unpriced, rows);
 }
 
 }  // namespace kvsim::analysis

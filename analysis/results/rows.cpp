@@ -80,11 +80,11 @@ class CellRows {
 
   /// The value of the whole model. `measure` takes the lanes that it is given at `scope`; layers have theirs.
   template <class Measure>
-  MetricValue of_model(Whole whole, Scope scope, Measure measure) const {
+  Value of_model(Whole whole, Scope scope, Measure measure) const {
     if (whole == Whole::all_lanes) return measure(all_lanes(scope));
     double total = 0;
     for (std::uint32_t layer = 0; layer < outcome_.n_layers; ++layer) {
-      const std::optional<double> value = measure(lanes_of(layer, Scope::layer)).real();
+      const std::optional<double> value = number(measure(lanes_of(layer, Scope::layer)));
       if (!value) return {};  // so that no mean speaks for fewer layers than it seems to
       total += *value;
     }
@@ -140,20 +140,20 @@ void check_shape(const sim::Request& request, const sim::Outcome& outcome, Scope
 }  // namespace
 
 std::optional<double> Row::operator[](std::string_view key) const {
-  return metric(metric_index(key)).real();
+  return number(metric(metric_index(key)));
 }
 
-MetricValue Row::metric(std::size_t index) const {
+Value Row::metric(std::size_t index) const {
   const Metric& declared = all_metrics()[index];
   if (declared.derive != nullptr) return declared.derive(*this);
-  return values_.empty() ? MetricValue() : values_[index];
+  return values_.empty() ? Value() : values_[index];
 }
 
-void Row::set(std::string_view key, MetricValue value) {
+void Row::set(std::string_view key, Value value) {
   set(metric_index(key), value);
 }
 
-void Row::set(std::size_t index, MetricValue value) {
+void Row::set(std::size_t index, Value value) {
   if (values_.empty()) values_.resize(all_metrics().size());
   values_[index] = value;
 }

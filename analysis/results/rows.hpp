@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/results/metrics/metric_value.hpp"
 #include "analysis/results/records.hpp"
 #include "analysis/results/scope.hpp"
 #include "sim/cost/estimate.hpp"
@@ -39,12 +38,12 @@ struct Row {
 
   /// A metric of all_metrics(), undefined until it is set. Throws Error(bug) for a key that no metric has.
   std::optional<double> operator[](std::string_view key) const;
-  MetricValue metric(std::size_t index) const;  ///< by its place in all_metrics()
-  void set(std::string_view key, MetricValue value);
-  void set(std::size_t index, MetricValue value);
+  Value metric(std::size_t index) const;  ///< by its place in all_metrics()
+  void set(std::string_view key, Value value);
+  void set(std::size_t index, Value value);
 
  private:
-  std::vector<MetricValue> values_;  ///< as all_metrics(); empty: none is defined
+  std::vector<Value> values_;  ///< as all_metrics(); empty: none is defined
 };
 
 /// Every column that rows may have, those of a machine included.

@@ -5,25 +5,20 @@
 
 namespace kvsim::analysis {
 
+namespace {
+
+const std::vector<std::string> kNames{"all", "layer", "head", "step"};  // in the order of Scope
+
+}  // namespace
+
 const char* scope_name(Scope scope) {
-  switch (scope) {
-    case Scope::all:
-      return "all";
-    case Scope::layer:
-      return "layer";
-    case Scope::head:
-      return "head";
-    case Scope::step:
-      return "step";
-  }
-  bug("unknown scope");
+  return kNames[static_cast<std::size_t>(scope)].c_str();
 }
 
 Scope parse_scope(std::string_view name) {
-  for (const Scope scope : {Scope::all, Scope::layer, Scope::head, Scope::step})
-    if (name == scope_name(scope)) return scope;
-  usage_error("unknown scope '" + std::string(name) + "'", "",
-              suggestion(name, {"all", "layer", "head", "step"}));
+  for (std::size_t i = 0; i < kNames.size(); ++i)
+    if (name == kNames[i]) return static_cast<Scope>(i);
+  usage_error("unknown scope '" + std::string(name) + "'", "", suggestion(name, kNames));
 }
 
 }  // namespace kvsim::analysis

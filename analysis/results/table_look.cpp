@@ -16,8 +16,8 @@ thread_local TableLook* look_of_thread = &unlimited;
 }  // namespace
 
 bool TableLook::asks_for(const std::string& column) const {
-  return std::any_of(columns.begin(), columns.end(),
-                     [&](const std::string& name) { return plain_name(name) == plain_name(column); });
+  return std::ranges::any_of(columns,
+                             [&](const std::string& name) { return plain_name(name) == plain_name(column); });
 }
 
 void TableLook::check_columns() const {
@@ -26,8 +26,8 @@ void TableLook::check_columns() const {
     usage_error("no table was printed", "--columns",
                 "It chooses among columns of tables; files have them all.");
   for (const std::string& name : columns)
-    if (std::none_of(there.begin(), there.end(),
-                     [&](const std::string& column) { return plain_name(name) == plain_name(column); }))
+    if (std::ranges::none_of(
+            there, [&](const std::string& column) { return plain_name(name) == plain_name(column); }))
       usage_error("no column of this name", "--columns " + name,
                   suggestion(name, {there.begin(), there.end()}));
 }

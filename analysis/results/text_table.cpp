@@ -26,7 +26,7 @@ std::optional<SizeField> size_field(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [behind, failed] = std::from_chars(text.data(), end, out.value);
   if (failed != std::errc() || behind == end || *behind != ' ') return {};
-  const auto* unit = std::find(kSizeUnits.begin(), kSizeUnits.end(), std::string_view(behind + 1, end));
+  const auto* unit = std::ranges::find(kSizeUnits, std::string_view(behind + 1, end));
   out.unit = static_cast<std::size_t>(unit - kSizeUnits.begin());
   return unit == kSizeUnits.end() ? std::nullopt : std::optional(out);
 }
@@ -48,8 +48,8 @@ void TextTable::add_row(const std::vector<std::string>& fields, bool best) {
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     std::string& field = columns_[i].fields.emplace_back(fields[i]);
     // A row is a line, whatever a model generates.
-    std::replace_if(
-        field.begin(), field.end(), [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
+    std::ranges::replace_if(
+        field, [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
   }
 }
 
@@ -120,8 +120,8 @@ std::size_t TextTable::naming_columns() const {
 void TextTable::choose_columns() {
   TableLook& look = table_look();
   const std::size_t naming = naming_columns();
-  const bool asked = std::any_of(columns_.begin(), columns_.end(),
-                                 [&](const Column& column) { return look.asks_for(column.name); });
+  const bool asked =
+      std::ranges::any_of(columns_, [&](const Column& column) { return look.asks_for(column.name); });
   std::size_t used = 0;
   bool room = true;
   for (std::size_t i = 0; i < columns_.size(); ++i) {
@@ -135,7 +135,7 @@ void TextTable::choose_columns() {
 
 void TextTable::Column::take_name() {
   name = heading;
-  std::replace(name.begin(), name.end(), ' ', '_');
+  std::ranges::replace(name, ' ', '_');
 }
 
 void TextTable::Column::lay_out() {
@@ -162,7 +162,7 @@ void TextTable::Column::move_unit() {
       bytes.push_back(std::ldexp(sizes.back()->value, 10 * static_cast<int>(sizes.back()->unit)));
   }
   if (bytes.empty()) return;
-  const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+  const auto [least, most] = std::ranges::minmax_element(bytes);
   std::size_t unit = 0;
   while (unit + 1 < kSizeUnits.size() && std::ldexp(*most, -10 * static_cast<int>(unit)) >= 1024 &&
          std::ldexp(*least, -10 * static_cast<int>(unit + 1)) >= kLeast)

@@ -1,7 +1,6 @@
 #pragma once
 /// Aligned columns for people, as many as there is room for (table_look.hpp).
 #include <iosfwd>
-#include <optional>
 #include <string>
 #include <vector>
 

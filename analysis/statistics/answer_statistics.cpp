@@ -1,9 +1,7 @@
 #include "analysis/statistics/answer_statistics.hpp"
 
-#include <algorithm>
 #include <set>
 
-#include "analysis/results/has_column.hpp"
 #include "analysis/results/policy_role.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "sim/base/error.hpp"

@@ -1,7 +1,6 @@
 #pragma once
 /// What answers of the closed loop say of policies, as statistics take it: by item, with one row for all
 /// modes. `answers` have the columns of the rows of kvsim evaluate (analysis/README.md).
-#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>

@@ -4,14 +4,11 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "analysis/statistics/rank_agreement.hpp"
 #include "analysis/statistics/resamples.hpp"
-#include "analysis/statistics/statistics.hpp"
 #include "analysis/statistics/trace_groups.hpp"
-#include "analysis/statistics/trace_values.hpp"
 #include "sim/base/joined.hpp"
 
 namespace kvsim::analysis {
@@ -175,7 +172,7 @@ class CutStatistics {
     std::vector<double> means;
     for (const Sample& sample : samples) means.push_back(mean_over(sample.traces, sample.values));
     const auto better = [&](double a, double b) { return metric_->prefers(a, b); };
-    return static_cast<std::size_t>(std::min_element(means.begin(), means.end(), better) - means.begin());
+    return static_cast<std::size_t>(std::ranges::min_element(means, better) - means.begin());
   }
 
   void add_difference(const Sample& a, const Sample& b) {
@@ -251,8 +248,8 @@ class CutStatistics {
     for (std::size_t r = 0; r < n; ++r) {
       for (std::size_t p = 0; p < samples.size(); ++p) values[p] = samples[p].means[r];
       const std::vector<double> ranks = ranks_by(*metric_, values);
-      const double first = *std::min_element(ranks.begin(), ranks.end());
-      const auto winners = static_cast<double>(std::count(ranks.begin(), ranks.end(), first));
+      const double first = *std::ranges::min_element(ranks);
+      const auto winners = static_cast<double>(std::ranges::count(ranks, first));
       for (std::size_t p = 0; p < samples.size(); ++p) {
         out.ranks[p].push_back(ranks[p]);
         if (ranks[p] == first) best[p] += 1 / winners;

@@ -1,6 +1,5 @@
 #include "analysis/statistics/drift_metrics.hpp"
 
-#include "analysis/results/has_column.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 

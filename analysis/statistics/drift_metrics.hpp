@@ -1,7 +1,6 @@
 #pragma once
 /// How far the closed loop's state has drifted from the full cache's, layer by layer, and its predictions,
 /// token by token, as rows of `kvsim evaluate --per layer|token` and figures of them name it.
-#include <string>
 #include <vector>
 
 #include "analysis/results/metrics/metric.hpp"

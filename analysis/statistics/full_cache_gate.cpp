@@ -17,9 +17,8 @@ std::vector<FullAnswers> full_answers(const Records& answers) {
     const auto answered = number(row[right]);
     if (!answered) continue;
     const std::string kind = exact_field(row[workload], ""), at = exact_field(row[cut], "");
-    const auto known = std::find_if(out.begin(), out.end(), [&](const FullAnswers& each) {
-      return each.workload == kind && each.cut == at;
-    });
+    const auto known = std::ranges::find_if(
+        out, [&](const FullAnswers& each) { return each.workload == kind && each.cut == at; });
     const auto place = static_cast<std::size_t>(known - out.begin());
     if (known == out.end()) {
       out.push_back({kind, at});
@@ -38,7 +37,7 @@ std::vector<FullAnswers> full_answers(const Records& answers) {
 
 bool may_rank(const std::vector<FullAnswers>& all, const std::string& workload, const std::string& cut,
               double least) {
-  return std::none_of(all.begin(), all.end(), [&](const FullAnswers& each) {
+  return std::ranges::none_of(all, [&](const FullAnswers& each) {
     return each.workload == workload && each.cut == cut && !each.reaches(least);
   });
 }
@@ -46,7 +45,7 @@ bool may_rank(const std::vector<FullAnswers>& all, const std::string& workload, 
 const char* ranked_by(const std::vector<FullAnswers>& all, const std::string& workload,
                       const std::string& cut, double least) {
   if (may_rank(all, workload, cut, least)) return "right";
-  const bool enough = std::any_of(all.begin(), all.end(), [&](const FullAnswers& each) {
+  const bool enough = std::ranges::any_of(all, [&](const FullAnswers& each) {
     return each.workload == workload && each.cut == cut && each.enough_kept();
   });
   return enough ? "kept" : nullptr;

@@ -17,7 +17,7 @@ Judgements ranks_of(const Judgements& values) {
 
 /// Sum of t^3 - t over groups of t equal values.
 double ties(std::vector<double> ranks) {
-  std::sort(ranks.begin(), ranks.end());
+  std::ranges::sort(ranks);
   double sum = 0;
   for (auto first = ranks.begin(); first != ranks.end();) {
     const auto last = std::upper_bound(first, ranks.end(), *first);
@@ -33,8 +33,7 @@ double ties(std::vector<double> ranks) {
 std::vector<double> average_ranks(std::span<const double> values) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
   std::vector<double> ranks(values.size());
   for (std::size_t first = 0, last; first < order.size(); first = last) {
     for (last = first + 1; last < order.size() && values[order[last]] == values[order[first]];) ++last;

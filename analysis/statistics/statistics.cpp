@@ -4,7 +4,6 @@
 #include <map>
 
 #include "analysis/results/cuts.hpp"
-#include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/statistics/cut_statistics.hpp"
 #include "sim/base/error.hpp"
@@ -33,7 +32,7 @@ std::vector<std::string> told_once(const std::map<std::string, std::vector<std::
   for (const std::string& cut : cuts) {
     for (const std::string& note : notes_by_cut.at(cut)) {
       const std::string text = told[note] == cuts.size() ? note : "Cut " + cut + ": " + note;
-      if (std::find(out.begin(), out.end(), text) == out.end()) out.push_back(text);
+      if (std::ranges::find(out, text) == out.end()) out.push_back(text);
     }
   }
   return out;

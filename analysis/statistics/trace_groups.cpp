@@ -25,7 +25,7 @@ TraceSet both(const TraceSet& a, const TraceSet& b) {
 }
 
 std::uint64_t members(const TraceSet& set) {
-  return static_cast<std::uint64_t>(std::count(set.begin(), set.end(), true));
+  return static_cast<std::uint64_t>(std::ranges::count(set, true));
 }
 
 double mean_over(const TraceSet& set, std::span<const double> values) {

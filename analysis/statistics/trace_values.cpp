@@ -74,7 +74,7 @@ void TraceValues::find_names(const Records& results, const std::vector<std::size
     if (known_budgets.add(text(row[budget]))) budgets_.push_back(text(row[budget]));
   }
   for (const auto& [name, kind] : workloads) traces_.push_back({name, kind, 0});
-  std::sort(traces_.begin(), traces_.end(), [](const Trace& a, const Trace& b) {
+  std::ranges::sort(traces_, [](const Trace& a, const Trace& b) {
     return std::tie(a.workload, a.name) < std::tie(b.workload, b.name);
   });
 }

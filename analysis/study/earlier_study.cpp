@@ -43,10 +43,10 @@ void check_resumable(const StudyPlan& plan, const boost::json::object& effective
                 path, "Choose another folder with -o, or start anew with --overwrite.");
   boost::json::object was = study_document(read_study(boost::json::serialize(there), path));
   // Where nothing is finished yet, everything may be another content.
-  const bool begun = count_tasks(plan).finished > 0 ||
-                     std::any_of(plan.traces.begin(), plan.traces.end(), [](const StudyTrace& trace) {
-                       return trace.prompt && std::filesystem::exists(trace.path);
-                     });
+  const bool begun =
+      count_tasks(plan).finished > 0 || std::ranges::any_of(plan.traces, [](const StudyTrace& trace) {
+        return trace.prompt && std::filesystem::exists(trace.path);
+      });
   const boost::json::value* const inputs = there.as_object().if_contains("inputs");
   if (begun && inputs != nullptr && inputs->is_object()) was["inputs"] = *inputs;
   const StudyChanges changes = study_changes(was, effective);
@@ -104,7 +104,7 @@ void forget_unknown(const StudyPlan& plan, StudyFolder& folder) {
   const std::vector<KnownTrace> known = traces_in(plan.folder);
   for (const StudyTrace& trace : plan.traces) {
     const bool captured = trace.prompt.has_value();
-    if (std::any_of(known.begin(), known.end(), [&](const KnownTrace& other) {
+    if (std::ranges::any_of(known, [&](const KnownTrace& other) {
           return other.name == trace.name && other.captured == captured;
         }))
       continue;

@@ -16,17 +16,16 @@ double work_of_tasks(const TraceJobs& jobs) {
 JobQueue::JobQueue(std::vector<TraceJobs> traces, std::size_t ranks)
     : at_(ranks, kNone), to_close_(ranks), unfinished_(traces.size()) {
   for (TraceJobs& jobs : traces) {
-    std::stable_sort(jobs.tasks.begin(), jobs.tasks.end(),
-                     [](const StudyJob& a, const StudyJob& b) { return a.work > b.work; });
-    std::reverse(jobs.tasks.begin(), jobs.tasks.end());
+    std::ranges::stable_sort(jobs.tasks,
+                             [](const StudyJob& a, const StudyJob& b) { return a.work > b.work; });
+    std::ranges::reverse(jobs.tasks);
     State& state = traces_.emplace_back();
     state.left = work_of_tasks(jobs);
     work_ += state.left + jobs.opening;
     state.jobs = std::move(jobs);
   }
   const auto all = [](const State& state) { return state.left + state.jobs.opening; };
-  std::stable_sort(traces_.begin(), traces_.end(),
-                   [&](const State& a, const State& b) { return all(a) > all(b); });
+  std::ranges::stable_sort(traces_, [&](const State& a, const State& b) { return all(a) > all(b); });
   for (std::size_t place = 0; place < traces_.size(); ++place) {
     const std::size_t trace = traces_[place].jobs.trace;
     places_.resize(std::max(places_.size(), trace + 1), kNone);

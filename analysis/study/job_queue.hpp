@@ -13,7 +13,6 @@
 /// captures it, and closing it after its last task, by the rank that opened it. The order never changes a
 /// result.
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "analysis/study/rank_leader.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <new>
 #include <thread>

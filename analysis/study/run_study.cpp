@@ -29,8 +29,8 @@ StudyPrices prices_of(const StudyPlan& plan) {
   for (const AskedPolicy& policy : plan.policies)
     if (!is_oracle(policy.composition)) out.policies.push_back(policy.composition);
   const policy::Composition full = policy::parse_composition("full", *plan.registry);
-  const bool there = std::any_of(out.policies.begin(), out.policies.end(),
-                                 [&](const policy::Composition& each) { return each.params == full.params; });
+  const bool there = std::ranges::any_of(
+      out.policies, [&](const policy::Composition& each) { return each.params == full.params; });
   if (!there && !out.policies.empty()) out.policies.push_back(full);
   return out;
 }
@@ -116,8 +116,8 @@ StudyResults finish_study(const StudyPlan& plan, StudyFolder& folder, const boos
   const double tables = (1 - kTaskShare) / (plan.config.report ? 2 : 1);
   progress.begin_part(kTaskShare, tables);
   StudyResults out = results_of(plan, folder, traces, progress);
-  const bool complete = std::all_of(traces.begin(), traces.end(),
-                                    [](const StudiedTrace& trace) { return trace.problem.empty(); });
+  const bool complete =
+      std::ranges::all_of(traces, [](const StudiedTrace& trace) { return trace.problem.empty(); });
   // Nothing says complete before its report is there.
   const std::string study = study_text(effective, traces, out.notes, complete);
   progress.begin_part(kTaskShare + tables, 1 - kTaskShare - tables);

@@ -1,7 +1,6 @@
 #pragma once
 /// What a study will take, known before it is begun.
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -34,12 +34,6 @@ constexpr std::array kMade{"report.html",         "results.csv",         "result
 constexpr std::array kFolders{"tasks", "tables", "figures", "traces", "views"};
 constexpr std::uint64_t kMaxTaskBytes = 1ULL << 34;
 
-void make_folder(const std::string& path) {
-  std::error_code failed;
-  fs::create_directories(path, failed);
-  if (failed) input_error("cannot be made: " + failed.message(), path);
-}
-
 FileDescriptor opened(const std::string& folder) {
   FileDescriptor out(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!out.is_open()) system_error("cannot be opened", folder);
@@ -84,8 +78,7 @@ void remove_task(const fs::path& folder) {
 /// Removes a file with one of these endings, or what a killed writer left of one.
 void remove_made(const fs::path& path, std::initializer_list<const char*> endings) {
   const std::string whole = name_when_whole(path.native()).value_or(path.native());
-  if (std::any_of(endings.begin(), endings.end(),
-                  [&](const char* ending) { return whole.ends_with(ending); }))
+  if (std::ranges::any_of(endings, [&](const char* ending) { return whole.ends_with(ending); }))
     remove_file(whole);
 }
 
@@ -95,9 +88,7 @@ bool is_table(std::string_view file) {
 
 /// The line of kSums about a file.
 std::string sum_line(const std::string& text, const std::string& name) {
-  Sha256 digest;
-  digest.update(text.data(), text.size());
-  return digest.hex() + "  " + name + '\n';
+  return sha256_of(text) + "  " + name + '\n';
 }
 
 /// A file of a task, verified. What a kvsim that kept no checksums saved is taken as it is.
@@ -128,10 +119,6 @@ Records table_at(const std::string& folder, const std::string& name, const std::
   return table;
 }
 
-Value named(const std::string& text) {
-  return text.empty() ? Value() : Value(text);
-}
-
 const std::vector<ColumnInfo>& skipped_columns() {
   static const std::vector<ColumnInfo> columns{
       {"trace", "", "trace"},
@@ -149,13 +136,13 @@ const std::vector<ColumnInfo>& skipped_columns() {
 Records skipped_table(const std::vector<Skipped>& skipped) {
   Records out{skipped_columns(), {}};
   for (const Skipped& one : skipped)
-    out.rows.push_back({one.trace, named(one.cut), named(one.policy), named(one.params), named(one.budget),
-                        named(one.analysis), one.reason});
+    out.rows.push_back({one.trace, text_or_none(one.cut), text_or_none(one.policy), text_or_none(one.params),
+                        text_or_none(one.budget), text_or_none(one.analysis), one.reason});
   return out;
 }
 
 StudyFolder::StudyFolder(const std::string& path) : path_(path) {
-  make_folder(path);
+  make_folders(path);
   refuse_links(path);
   for (const char* name : kMade)
     if (inputs::contain(file(name)))
@@ -167,7 +154,7 @@ StudyFolder::StudyFolder(const std::string& path) : path_(path) {
   };
   lock_.reset(opened(path).release());
   lock(lock_);
-  make_folder(path + "/tasks");
+  make_folders(path + "/tasks");
   lock(
       opened(path + "/tasks"));  // for a moment: processes of a job whose first has died may still be at work
   // What a killed run was writing.
@@ -191,7 +178,7 @@ StudyFolder StudyFolder::join(const std::string& path) {
 void StudyFolder::save(const std::string& task, const Records& rows, const std::vector<Skipped>& skipped) {
   const std::string partial = task_folder(task) + kPartial;
   remove_task(partial);
-  make_folder(partial);
+  make_folders(partial);
   try {
     std::string sums;
     const auto write = [&](const char* name, const std::string& text) {
@@ -240,7 +227,7 @@ void StudyFolder::forget(const std::string& trace, bool captured) {
 }
 
 void StudyFolder::make_folder_of(std::string_view name) {
-  make_folder(fs::path(file(name)).parent_path().string());
+  make_folders(fs::path(file(name)).parent_path().string());
 }
 
 void StudyFolder::write(std::string_view name, std::string_view text) {
@@ -251,7 +238,7 @@ void StudyFolder::write(std::string_view name, std::string_view text) {
 void StudyFolder::keep_tables(const std::vector<std::string>& names) {
   for (const fs::path& entry : entries(path_ + "/tables")) {
     const std::string file = entry.filename().string();
-    const bool kept = std::find(names.begin(), names.end(), file.substr(0, file.find('.'))) != names.end();
+    const bool kept = std::ranges::find(names, file.substr(0, file.find('.'))) != names.end();
     if (is_table(file) && !kept) discard(entry);
   }
 }
@@ -266,7 +253,7 @@ bool nothing_there(const std::string& path) {
   if (!fs::exists(path, failed)) return true;
   if (!fs::is_directory(path, failed)) return false;
   const std::vector<fs::path> all = entries(path);
-  return std::all_of(all.begin(), all.end(), [&](const fs::path& entry) {
+  return std::ranges::all_of(all, [&](const fs::path& entry) {
     return name_when_whole(entry.filename().native()) == kStudyFile ||
            (entry.filename() == "tasks" && fs::is_empty(entry, failed));
   });
@@ -276,8 +263,7 @@ bool nothing_left(const std::string& path) {
   const fs::path folder = path;
   std::error_code failed;
   return !fs::exists(folder / kStudyFile, failed) && fs::is_empty(folder / "tasks", failed) && !failed &&
-         std::none_of(kMade.begin(), kMade.end(),
-                      [&](const char* name) { return fs::exists(folder / name, failed); });
+         std::ranges::none_of(kMade, [&](const char* name) { return fs::exists(folder / name, failed); });
 }
 
 void remove_study(const std::string& path, const std::vector<std::string>& captured) {

@@ -15,9 +15,8 @@ inline constexpr const char* kStudyFile = "study.json";  ///< of the folder
 
 /// Why something has no numbers.
 struct Skipped {
-  std::string trace, cut, policy, params, budget,
-      analysis;  ///< what it is about; empty: all of them
-  std::string reason;
+  std::string trace{}, cut{}, policy{}, params{}, budget{}, analysis{};  ///< of what; empty: all of them
+  std::string reason{};
   auto operator<=>(const Skipped&) const = default;
 };
 Records skipped_table(const std::vector<Skipped>& skipped);

@@ -105,7 +105,7 @@ template <class T>
 void keep_first(std::vector<T>& items) {
   std::vector<T> out;
   for (T& item : items)
-    if (std::find(out.begin(), out.end(), item) == out.end()) out.push_back(std::move(item));
+    if (std::ranges::find(out, item) == out.end()) out.push_back(std::move(item));
   items = std::move(out);
 }
 
@@ -231,14 +231,14 @@ void plan_cells(StudyPlan& plan, const std::string& file, const NoteListener& no
 }
 
 void check_table(const std::string& table, const std::string& place, const StudyPlan& plan) {
-  const bool plain = !table.empty() && std::all_of(table.begin(), table.end(), [](char c) {
+  const bool plain = !table.empty() && std::ranges::all_of(table, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
   });
   if (!plain) usage_error("'" + table + "' cannot name a table", place, "Use a-z, 0-9, - and _.");
   std::vector<std::string> taken{"means",   "differences", "ranks",     "notes",      "skipped",
                                  "results", kAnswersTable, kPriceTable, kWinnersTable};
   for (const PlannedAnalysis& other : plan.analyses) taken.push_back(other.table);
-  if (std::find(taken.begin(), taken.end(), table) != taken.end())
+  if (std::ranges::find(taken, table) != taken.end())
     usage_error("there is a table " + table + " already", place,
                 "Give this analysis a \"table\" of another name.");
 }
@@ -304,7 +304,7 @@ sim::Request StudyPlan::request() const {
   sim::Request request;
   request.cells = cells_of(policies, budgets);
   request.bounds = config.bounds;
-  request.each_step = std::find(scopes.begin(), scopes.end(), Scope::step) != scopes.end();
+  request.each_step = std::ranges::find(scopes, Scope::step) != scopes.end();
   return request;
 }
 

@@ -5,7 +5,6 @@
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "traces/capture/capture.hpp"
-#include "traces/model/input_file.hpp"
 #include "traces/model/model_config.hpp"
 #include "traces/model/tokenizer.hpp"
 #include "traces/workloads/workload.hpp"

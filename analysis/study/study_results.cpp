@@ -24,10 +24,6 @@
 namespace kvsim::analysis {
 namespace {
 
-void join_rows(Records& all, Records more) {
-  for (std::vector<Value>& row : more.rows) all.rows.push_back(std::move(row));
-}
-
 /// Lines of a table, without that of its keys.
 std::string csv_lines(const Records& records) {
   return csv_text(records).erase(0, csv_text({records.columns, {}}).size());
@@ -89,7 +85,7 @@ Records write_rows(StudyFolder& folder, Tables& tables, const std::vector<std::s
   Records whole{records_of({}).columns, {}};
   std::vector<std::unique_ptr<RowsFile>> files;
   for (const Scope scope : {Scope::all, Scope::layer, Scope::head, Scope::step}) {
-    const bool there = std::find(asked.begin(), asked.end(), scope_name(scope)) != asked.end();
+    const bool there = std::ranges::find(asked, scope_name(scope)) != asked.end();
     if (scope != Scope::all && (replays.empty() || !there)) continue;
     files.push_back(std::make_unique<RowsFile>(folder, scope, whole.columns));
     const std::string name = results_file(scope);
@@ -105,8 +101,7 @@ Records write_rows(StudyFolder& folder, Tables& tables, const std::vector<std::s
         if (!row.empty() && text(row[scope]) == scope_name(file->scope()))
           part.rows.push_back(std::move(row));
       file->add(part);
-      if (file->scope() == Scope::all)
-        for (std::vector<Value>& row : part.rows) whole.rows.push_back(std::move(row));
+      if (file->scope() == Scope::all) append_rows(whole, std::move(part));
     }
   }
   for (const auto& file : files) file->commit();
@@ -116,7 +111,7 @@ Records write_rows(StudyFolder& folder, Tables& tables, const std::vector<std::s
 /// The table of answers; all of its rows come back.
 Records write_answers(Tables& tables, const StudyFolder& folder, const StudyAnswers& answers) {
   Records all{answer_columns(), {}};
-  for (const std::string& task : answers.tasks) join_rows(all, folder.rows(task, all.columns));
+  for (const std::string& task : answers.tasks) append_rows(all, folder.rows(task, all.columns));
   if (!answers.tasks.empty()) tables.write(kAnswersTable, all);
   return all;
 }
@@ -180,9 +175,9 @@ Statistics write_statistics(Tables& tables, const Records& whole, const Records&
   std::vector<const Metric*> closed;
   for (const Metric& metric : answer_metrics()) closed.push_back(&metric);
   Statistics more = statistics_of(answers, lengths, options, closed);
-  join_rows(made.means, std::move(more.means));
-  join_rows(made.differences, std::move(more.differences));
-  join_rows(made.ranks, std::move(more.ranks));
+  append_rows(made.means, std::move(more.means));
+  append_rows(made.differences, std::move(more.differences));
+  append_rows(made.ranks, std::move(more.ranks));
   tables.write("means", made.means);
   tables.write("differences", made.differences);
   tables.write("ranks", made.ranks);
@@ -207,14 +202,13 @@ void tell_failed_workloads(const Records& answers, double least_full, std::vecto
 /// lose the others: that table is empty then.
 Records table_of(const StudyFolder& folder, const StudyTable& table, StudyResults& results) {
   Records all{table.kind->columns, {}};
-  for (const std::string& task : table.tasks)
-    for (std::vector<Value>& row : folder.rows(task, all.columns).rows) all.rows.push_back(std::move(row));
+  for (const std::string& task : table.tasks) append_rows(all, folder.rows(task, all.columns));
   if (table.kind->summarise == nullptr) return all;
   try {
     return table.kind->summarise(all, *table.settings);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage) throw;
-    results.skipped.push_back({{}, {}, {}, {}, {}, table.name, error.what()});
+    results.skipped.push_back({.analysis = table.name, .reason = error.what()});
     results.notes.push_back(table.name + " is empty: " + error.what());
     return {table.kind->summary_columns, {}};
   }
@@ -255,15 +249,11 @@ std::vector<Skipped> all_skipped(const StudyFolder& folder, const std::vector<St
                                  const std::vector<StudyTable>& tables) {
   std::vector<Skipped> out;
   for (const StudiedTrace& trace : traces) {
-    if (!trace.problem.empty()) out.push_back({trace.name, {}, {}, {}, {}, {}, trace.problem});
+    if (!trace.problem.empty()) out.push_back({.trace = trace.name, .reason = trace.problem});
     if (trace.problem.empty() && !trace.captured && !answers.tasks.empty())
-      out.push_back({trace.name,
-                     {},
-                     {},
-                     {},
-                     {},
-                     kAnswersTable,
-                     "is a recorded run: the closed loop answers the prompts of capture alone"});
+      out.push_back({.trace = trace.name,
+                     .analysis = kAnswersTable,
+                     .reason = "is a recorded run: the closed loop answers the prompts of capture alone"});
   }
   std::set<Skipped> seen;
   const auto add = [&](const std::vector<std::string>& tasks) {

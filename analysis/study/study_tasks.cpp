@@ -14,9 +14,7 @@ namespace {
 
 /// The same work with other settings is another task.
 std::string digest_of(const std::string& settings) {
-  Sha256 digest;
-  digest.update(settings.data(), settings.size());
-  return digest.hex().substr(0, 8);
+  return sha256_of(settings).substr(0, 8);
 }
 
 std::string task_name(const StudyTrace& trace, const PlannedAnalysis& analysis) {
@@ -76,8 +74,8 @@ bool to_capture(const StudyPlan& plan, const StudyTrace& trace) {
       !std::filesystem::exists(plan.folder + '/' + record_file(trace.name), failed))
     return true;
   const std::vector<StudyTask> tasks = tasks_of(plan, trace);
-  return !std::all_of(tasks.begin(), tasks.end(),
-                      [&](const StudyTask& task) { return task_finished(plan.folder, task.name); });
+  return !std::ranges::all_of(tasks,
+                              [&](const StudyTask& task) { return task_finished(plan.folder, task.name); });
 }
 
 std::vector<StudyTask> tasks_of(const StudyPlan& plan, const StudyTrace& trace) {

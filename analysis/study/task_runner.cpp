@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
-#include <optional>
 
 #include "analysis/statistics/answer_statistics.hpp"
 #include "sim/base/byte_text.hpp"
@@ -74,8 +72,7 @@ StudiedTrace record_at(const std::string& path) {
 void recall(const StudyTrace& trace, const std::string& record, StudiedTrace& studied) {
   StudiedTrace known = record_at(record);
   std::erase_if(known.cuts, [&](const StudiedTrace::Cut& cut) {
-    return std::none_of(trace.cuts.begin(), trace.cuts.end(),
-                        [&](const trace::Cut& asked) { return asked.text() == cut.cut; });
+    return std::ranges::none_of(trace.cuts, [&](const trace::Cut& asked) { return asked.text() == cut.cut; });
   });
   known.name = studied.name;
   if (!studied.workload.empty()) known.workload = studied.workload;
@@ -124,7 +121,7 @@ TaskRunner::Finding TaskRunner::replay(const StudyTrace& trace, const trace::Sou
   const Cuttable there = sequence_at(source, task.cut);
   Finding out{{records_of({}).columns, {}}, {}};
   if (!there.sequence) {
-    out.skipped.push_back({trace.name, task.cut.text(), {}, {}, {}, {}, there.problem});
+    out.skipped.push_back({.trace = trace.name, .cut = task.cut.text(), .reason = there.problem});
     return out;
   }
   const trace::Sequence& sequence = *there.sequence;
@@ -135,7 +132,7 @@ TaskRunner::Finding TaskRunner::replay(const StudyTrace& trace, const trace::Sou
   request.tables = &tables;
   if (const auto lacking = sim::missing_queries(sequence)) {
     if (lacking->kind() != ErrorKind::usage) throw Error(*lacking);
-    out.skipped.push_back({trace.name, task.cut.text(), {}, {}, {}, {}, lacking->what()});
+    out.skipped.push_back({.trace = trace.name, .cut = task.cut.text(), .reason = lacking->what()});
     return out;
   }
   const std::uint64_t memory = sim::estimate_bytes(sequence, request);
@@ -150,13 +147,12 @@ TaskRunner::Finding TaskRunner::replay(const StudyTrace& trace, const trace::Sou
   for (std::size_t i = 0; i < request.cells.size(); ++i) {
     const policy::Composition& composition = request.cells[i].composition;
     if (const std::string& reason = outcome.cells[i].skipped; !reason.empty())
-      out.skipped.push_back({trace.name,
-                             task.cut.text(),
-                             composition.name,
-                             composition.params,
-                             request.cells[i].budget.text,
-                             {},
-                             reason});
+      out.skipped.push_back({.trace = trace.name,
+                             .cut = task.cut.text(),
+                             .policy = composition.name,
+                             .params = composition.params,
+                             .budget = request.cells[i].budget.text,
+                             .reason = reason});
   }
   return out;
 }
@@ -169,7 +165,7 @@ TaskRunner::Finding TaskRunner::analyse(const StudyTrace& trace, const trace::Se
         {trace.name, sequence, analysis.settings, *plan_.registry, threads_, progress});
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage) throw;  // the trace lacks what it needs
-    out.skipped.push_back({trace.name, {}, {}, {}, {}, analysis.table, error.what()});
+    out.skipped.push_back({.trace = trace.name, .analysis = analysis.table, .reason = error.what()});
   }
   return out;
 }
@@ -202,7 +198,8 @@ TaskRunner::Finding TaskRunner::answers(const StudyTrace& trace, const StudyTask
   } catch (const Error& error) {
     const bool too_large = memory_limit_ > 0 && model_->most_bytes() > memory_limit_;
     if (error.kind() != ErrorKind::usage || too_large) throw;
-    out.skipped.push_back({trace.name, task.cut.text(), {}, {}, {}, kAnswersTable, error.what()});
+    out.skipped.push_back(
+        {.trace = trace.name, .cut = task.cut.text(), .analysis = kAnswersTable, .reason = error.what()});
     return out;
   }
   const auto field = [&](const std::vector<Value>& row, const char* key) -> const std::string& {

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "sim/attention/lane_rows.hpp"
-#include "sim/attention/mean_attention.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {
@@ -41,7 +40,7 @@ AttendedRow largest_of(std::span<const double> row, std::size_t most) {
       [&](std::uint32_t a, std::uint32_t b) { return row[a] != row[b] ? row[a] > row[b] : a < b; });
   out.position.resize(n);
   std::erase_if(out.position, [&](std::uint32_t at) { return row[at] < kLeastShare; });
-  std::sort(out.position.begin(), out.position.end());
+  std::ranges::sort(out.position);
   for (const std::uint32_t at : out.position) out.share.push_back(row[at]);
   return out;
 }
@@ -144,12 +143,12 @@ std::vector<std::uint8_t> ranks_of(const sim::PromptScores& scores) {
   std::vector<std::size_t> order;
   for (std::size_t at = sinks - std::min(sinks, scores.first); at + window < of.size(); ++at)
     order.push_back(at);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return of[a] > of[b]; });
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return of[a] > of[b]; });
   std::size_t better = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
     if (i > 0 && of[order[i]] != of[order[i - 1]]) better = i;
     const double share = static_cast<double>(better) / static_cast<double>(order.size());
-    const auto within = std::upper_bound(kBestShares.begin(), kBestShares.end(), share);
+    const auto within = std::ranges::upper_bound(kBestShares, share);
     out[scores.first + order[i]] = static_cast<std::uint8_t>(within - kBestShares.begin() + 1);
   }
   return out;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "analysis/results/has_column.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 

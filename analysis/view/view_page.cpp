@@ -59,7 +59,7 @@ void put_lane(const std::vector<sim::ResidentInterval>& stays, const ViewedCut& 
   }
   for (const unsigned char each : bits) out.byte(each);
   for (std::uint64_t step = 1; step <= cut.decode; ++step) {
-    std::sort(changes[step].begin(), changes[step].end());
+    std::ranges::sort(changes[step]);
     out.ascending(changes[step]);
   }
 }

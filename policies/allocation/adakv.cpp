@@ -1,6 +1,5 @@
 // Lets the heads of a layer compete for its budget.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "policies/api/allocation.hpp"
@@ -87,13 +86,9 @@ class AdaKv final : public Allocation {
   std::string variant_;
 };
 
-/// Counts sorting every head's scores, merging the sorted lists, and one stored number per lane.
+/// The sorted lists of a layer are merged.
 Cost cost_of(const Params&, const CostShape& shape) {
-  Cost out;
-  out.prompt = sorted(shape, sets_of({}, shape));
-  out.prompt.ops += real(shape.budget) * real(shape.kv_heads) * std::log2(real(shape.kv_heads));
-  out.metadata.lane = kNumberBytes;
-  return out;
+  return gains_cost(shape, shape.kv_heads);
 }
 
 }  // namespace

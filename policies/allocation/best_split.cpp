@@ -1,7 +1,6 @@
 // Splits so that the most of the eviction's own score is kept, or the least of an oracle's future attention
 // lost.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "policies/api/allocation.hpp"
@@ -60,14 +59,9 @@ class BestSplit final : public Allocation {
   bool per_layer_, normalise_;
 };
 
-/// Counts sorting every head's scores, and a heap over all lanes, or layers, that spends the budget.
+/// A heap over all lanes, or layers, spends the budget.
 Cost cost_of(const Params&, const CostShape& shape) {
-  Cost out;
-  out.prompt = sorted(shape, sets_of({}, shape));
-  out.prompt.ops +=
-      real(shape.budget) * real(shape.kv_heads) * std::log2(real(shape.n_layers * shape.kv_heads));
-  out.metadata.lane = kNumberBytes;
-  return out;
+  return gains_cost(shape, shape.n_layers * shape.kv_heads);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Splits by the importance of heads, which is known beforehand.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "policies/api/allocation.hpp"

@@ -1,6 +1,5 @@
 // Keeps what is above one threshold, in whichever layer and head it stands.
 #include <algorithm>
-#include <cmath>
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
@@ -33,14 +32,9 @@ class OneThreshold final : public Allocation {
   }
 };
 
-/// Counts sorting every head's scores, and merging the sorted lists of all layers.
+/// The sorted lists of all layers are merged.
 Cost cost_of(const Params&, const CostShape& shape) {
-  Cost out;
-  out.prompt = sorted(shape, sets_of({}, shape));
-  out.prompt.ops +=
-      real(shape.budget) * real(shape.kv_heads) * std::log2(real(shape.n_layers) * real(shape.kv_heads));
-  out.metadata.lane = kNumberBytes;
-  return out;
+  return gains_cost(shape, shape.n_layers * shape.kv_heads);
 }
 
 }  // namespace

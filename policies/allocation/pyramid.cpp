@@ -1,6 +1,5 @@
 // Gives more to lower layers.
 #include <algorithm>
-#include <cmath>
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"

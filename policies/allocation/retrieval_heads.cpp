@@ -9,6 +9,7 @@
 #include "policies/parts/splits/head_matrix.hpp"
 #include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy::retrieval_heads {
 namespace {
@@ -66,7 +67,7 @@ class RetrievalHeads final : public Allocation {
     std::vector<std::size_t> above;
     for (const Headroom& of : room.of)
       above.push_back(std::clamp(sinks_ + recent, of.floor, of.floor + of.most) - of.floor);
-    const std::vector<std::size_t> order = best_first(scores);
+    const std::vector<std::size_t> order = largest_first(scores);
     const std::size_t n = share_ > 0
                               ? scores.size() - half_even(static_cast<double>(scores.size()) * (1 - share_))
                               : afford(room, order, above);
@@ -117,15 +118,6 @@ class RetrievalHeads final : public Allocation {
     spread(above, left, most);
     for (std::size_t i = 0; i < n; ++i) above[order[i]] = 0;
     return n;
-  }
-
-  /// Returns the units by falling score, the earlier of equal ones first.
-  static std::vector<std::size_t> best_first(const std::vector<double>& scores) {
-    std::vector<std::size_t> order(scores.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
-    return order;
   }
 
   std::string scores_;

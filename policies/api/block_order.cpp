@@ -1,6 +1,5 @@
 #include "policies/api/block_order.hpp"
 
-#include <algorithm>
 #include <numeric>
 
 #include "sim/base/error.hpp"

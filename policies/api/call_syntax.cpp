@@ -10,10 +10,6 @@ namespace {
 
 constexpr std::size_t kLongest = 4096;  // characters; far above any composition, far below what would be slow
 
-bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
 bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
          c == '-';

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
 #include "policies/api/call_syntax.hpp"
 #include "sim/base/error.hpp"

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "policies/api/registry.hpp"
 #include "policies/api/spec.hpp"

@@ -45,6 +45,12 @@ namespace kvsim::policy {
 
 using Position = std::int32_t;
 
+inline std::vector<Position> ascending(std::span<const Position> positions) {
+  std::vector<Position> out(positions.begin(), positions.end());
+  std::ranges::sort(out);
+  return out;
+}
+
 /// A file of tables that were measured on other runs (policies/api/calibrator.hpp), as a policy asks for it.
 struct CalibrationRequest {
   std::string file{};

@@ -24,6 +24,13 @@
 
 namespace kvsim::policy {
 
+/// What a lane holds: of the prompt, and generated tokens after it.
+struct LaneTokens {
+  std::uint64_t kept = 0, appended = 0;
+
+  std::uint64_t all() const { return kept + appended; }
+};
+
 /// What a cache takes by class, in bits.
 struct Ledger {
   std::uint64_t exact = 0;       ///< tokens that are stored as they come: windows, sinks
@@ -37,12 +44,24 @@ struct Ledger {
 
   /// Of one sequence, on the device.
   std::uint64_t bits() const { return exact + codes + parameters + outliers + indices + tables; }
-  Ledger& operator+=(const Ledger& other);
+  Ledger& operator+=(const Ledger& other) {
+    exact += other.exact;
+    codes += other.codes;
+    parameters += other.parameters;
+    outliers += other.outliers;
+    indices += other.indices;
+    tables += other.tables;
+    shared += other.shared;
+    host += other.host;
+    return *this;
+  }
   bool operator==(const Ledger&) const = default;
 };
 
 /// Of `tokens` tokens in every lane that are stored as they come.
-Ledger exact_ledger(const StorageShape& shape, std::uint64_t tokens);
+inline Ledger exact_ledger(const StorageShape& shape, std::uint64_t tokens) {
+  return {.exact = tokens * shape.n_lanes * (shape.key_dim + shape.value_dim) * shape.element_bits};
+}
 
 class Codec {
  public:

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <utility>
 
 #include "policies/api/slots.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -227,10 +227,7 @@ void ScoredDecoder::lowest_of(std::size_t count, const Arrival& arrival,
 
 void ScoredDecoder::lowest_block(const Arrival& arrival, std::vector<std::size_t>& victims) const {
   const auto block = static_cast<Position>(selection_.granularity);
-  std::vector<std::size_t> by_position(arrival.slots.size());
-  std::iota(by_position.begin(), by_position.end(), std::size_t{0});
-  std::sort(by_position.begin(), by_position.end(),
-            [&](std::size_t a, std::size_t b) { return arrival.slots[a] < arrival.slots[b]; });
+  const std::vector<std::size_t> by_position = least_first(arrival.slots);
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t first = 0, end; first < by_position.size(); first = end) {
     const Position number = arrival.slots[by_position[first]] / block;

@@ -57,7 +57,7 @@ bool Part::layer_unit() const {
 
 Ledger Part::ledger(const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) const {
   const RepresentationRule& of = rule<RepresentationRule>();
-  return of.ledger ? of.ledger(params, shape, kept, appended) : exact_ledger(shape, kept + appended);
+  return of.ledger ? of.ledger(params, shape, {kept, appended}) : exact_ledger(shape, kept + appended);
 }
 
 Ledger Part::ledger_of_layers(StorageShape shape, std::uint64_t kept, std::uint64_t appended) const {
@@ -107,15 +107,8 @@ std::optional<Holding> Part::holding() const {
 }
 
 std::string_view holding_name(Holding holding) {
-  switch (holding) {
-    case Holding::managed:
-      return "managed";
-    case Holding::append_only:
-      return "append_only";
-    case Holding::overshoot:
-      return "overshoot";
-  }
-  bug("unknown holding");
+  constexpr std::string_view kNames[] = {"managed", "append_only", "overshoot"};
+  return kNames[static_cast<std::size_t>(holding)];
 }
 
 }  // namespace kvsim::policy

@@ -15,7 +15,6 @@
 #include "policies/api/calibrator.hpp"
 #include "policies/api/cost.hpp"
 #include "policies/api/eviction.hpp"
-#include "policies/api/holding_class.hpp"
 #include "policies/api/oracle.hpp"
 #include "policies/api/representation.hpp"
 #include "policies/api/selection.hpp"
@@ -60,6 +59,18 @@ inline constexpr Kind kPartKinds[] = {Kind::allocation, Kind::representation, Ki
 std::string_view kind_name(Kind kind);
 /// "an eviction", ...
 std::string a_kind(Kind kind);
+
+/// How much a unit may hold beside its budget of B tokens while tokens are generated. A policy is compared
+/// with the bound of its own class, because a wider class may hold what a narrower one may not.
+enum class Holding {
+  managed,      ///< never more than B: a token that arrives at a full unit causes an eviction first
+  append_only,  ///< B tokens of the prompt, chosen once, and every generated token
+  overshoot,    ///< managed, but a query attends up to B + Part::overshoot, because tokens are evicted
+                ///< after it
+};
+
+/// "managed", "append_only", "overshoot".
+std::string_view holding_name(Holding holding);
 
 /// Where paper and code, or two codes, or they and this policy, do not agree.
 struct Departure {
@@ -113,10 +124,9 @@ struct AllocationRule {
 struct RepresentationRule {
   /// Whether `ledger` differs from layer to layer.
   bool by_depth = false;
-  /// What the rows take after `kept` tokens of a prompt and `appended` ones, none of which has been evicted
-  /// since; null: what they take as they come.
-  std::function<Ledger(const Params&, const StorageShape&, std::uint64_t kept, std::uint64_t appended)>
-      ledger{};
+  /// What the rows take, as long as no token has been evicted since the prompt; null: what they take as they
+  /// come.
+  std::function<Ledger(const Params&, const StorageShape&, LaneTokens held)> ledger{};
   /// Throws Error(usage) where the shape of the unit does not suit the parameters.
   std::function<std::unique_ptr<Representation>(const Params&, const CacheUnit&)> make{};
 };

@@ -7,6 +7,7 @@
 #include "policies/parts/rows/pooling.hpp"
 #include "policies/parts/rows/projected_norms.hpp"
 #include "policies/parts/rows/window_rows.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy::defensive_kv {
 namespace {
@@ -86,10 +87,7 @@ class DefensiveKv final : public ScoredEviction {
     const std::size_t recent = mean.size() - std::min(window_, mean.size());
     double enough = mass_;
     for (std::size_t j = recent; j < mean.size(); ++j) enough -= mean[j];
-    std::vector<std::size_t> order(mean.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return mean[a] > mean[b]; });
+    std::vector<std::size_t> order = largest_first(mean);
     std::size_t n = 0;
     double held = 0;
     while (n < order.size() && (held += mean[order[n]] / all) < enough) ++n;

@@ -1,6 +1,4 @@
 // Ranks by the attention that future queries are expected to pay.
-#include <algorithm>
-#include <cmath>
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"

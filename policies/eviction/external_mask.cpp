@@ -3,7 +3,6 @@
 
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/rows/external_table.hpp"
-#include "sim/base/error.hpp"
 
 namespace kvsim::policy::external_mask {
 namespace {
@@ -44,8 +43,7 @@ class ExternalMask final : public Eviction {
 
   Start start(std::size_t /*budget*/) const override {
     Start out;
-    for (std::size_t position = first_; position < prompt_; ++position)
-      if ((*table_)(position) != 0) out.keep.push_back(static_cast<Position>(position - first_));
+    out.keep = table_->marked(first_, prompt_);
     if (table_->positions() > prompt_) out.decoder = std::make_unique<ExternalMaskDecoder>(table_);
     return out;
   }
@@ -54,11 +52,6 @@ class ExternalMask final : public Eviction {
   std::shared_ptr<ExternalTable> table_;
   std::size_t first_ = 0, prompt_ = 0;  ///< positions: of the first row, and behind the last
 };
-
-/// Counts moving the tokens that are kept, at most all of them; the cost of making the mask is unknown here.
-Cost cost_of(const Params&, const CostShape& shape) {
-  return {.prompt = moved(shape, shape.prompt), .appends = true};
-}
 
 }  // namespace
 
@@ -71,7 +64,7 @@ PolicySpec spec() {
               "the file covers generated tokens too, one with flag 0 is attended by itself alone and gone "
               "before the next one attends; if not, they are appended.",
           .params = external_table_params("mask"),
-          .cost = cost_of,
+          .cost = cost_of_marked,
           .rule = EvictionRule{.own_budget = true, .make = made<ExternalMask>}};
 }
 

@@ -52,8 +52,7 @@ class ExternalSchedule final : public Eviction {
 
   Start start(std::size_t /*budget*/) const override {
     Start out;
-    for (std::size_t position = first_; position < prompt_; ++position)
-      if ((*table_)(position) > 0) out.keep.push_back(static_cast<Position>(position - first_));
+    out.keep = table_->marked(first_, prompt_);
     out.decoder = std::make_unique<ExternalScheduleDecoder>(table_, prompt_);
     return out;
   }
@@ -62,12 +61,6 @@ class ExternalSchedule final : public Eviction {
   std::shared_ptr<ExternalTable> table_;
   std::size_t first_ = 0, prompt_ = 0;  ///< positions: of the first row, and behind the last
 };
-
-/// Counts moving the tokens that are kept, at most all of them; the cost of making the schedule is unknown
-/// here.
-Cost cost_of(const Params&, const CostShape& shape) {
-  return {.prompt = moved(shape, shape.prompt), .appends = true};
-}
 
 }  // namespace
 
@@ -85,7 +78,7 @@ PolicySpec spec() {
                   .fallback = "0",
                   .max = kMostCells - 1,
                   .help = "which of its cells, as the rows of that run are numbered from 0"}},
-      .cost = cost_of,
+      .cost = cost_of_marked,
       .rule = EvictionRule{.own_budget = true, .make = made<ExternalSchedule>}};
 }
 

@@ -2,7 +2,6 @@
 // all.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"

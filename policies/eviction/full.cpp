@@ -3,7 +3,6 @@
 
 #include "policies/api/eviction.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::full {
 namespace {

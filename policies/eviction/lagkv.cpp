@@ -1,10 +1,10 @@
 // Keeps tokens that differ from the tokens that follow them.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy::lagkv {
 namespace {
@@ -46,10 +46,7 @@ void add_lag(const MatrixView& rows, std::size_t first, std::size_t lag, std::sp
 /// Replaces each score by its rank, lowest first, as a share of their number; of equals the first ranks
 /// lower.
 void rank_shares(std::span<double> scores) {
-  std::vector<std::size_t> order(scores.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
+  const std::vector<std::size_t> order = least_first(scores);
   for (std::size_t rank = 0; rank < order.size(); ++rank)
     scores[order[rank]] = static_cast<double>(rank) / static_cast<double>(order.size());
 }

@@ -8,6 +8,7 @@
 #include "policies/parts/index/fingerprints.hpp"
 #include "policies/parts/index/representatives.hpp"
 #include "policies/parts/rows/column_sums.hpp"
+#include "sim/base/order.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::openvino {
@@ -137,14 +138,9 @@ class BlockLedger {
   /// Returns the `count` evictable blocks of lowest score, ascending; of equals the older ones.
   std::vector<std::uint32_t> lowest(std::size_t n_evictable, std::size_t count) const {
     std::vector<double> scores(n_evictable);
-    std::vector<std::uint32_t> order(n_evictable);
-    std::iota(order.begin(), order.end(), 0U);
-    for (const std::uint32_t b : order)
-      for (std::size_t i = begin(b); i < begin(b + 1); ++i)
-        scores[b] += set_.normalise ? sums_[i] / static_cast<double>(ages_[i]) : sums_[i];
-    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return scores[a] != scores[b] ? scores[a] < scores[b] : a < b;
-    });
+    for (std::size_t i = 0; i < n_evictable * set_.block; ++i)
+      scores[i / set_.block] += set_.normalise ? sums_[i] / static_cast<double>(ages_[i]) : sums_[i];
+    std::vector<std::uint32_t> order = least_first<std::uint32_t>(scores);
     order.resize(count);
     std::sort(order.begin(), order.end());
     return order;
@@ -152,11 +148,7 @@ class BlockLedger {
 
   /// Returns one bit per token of the evictable area: whether its sum, not normalised, is in the upper half.
   Fingerprints fingerprints(std::size_t n_evictable) const {
-    std::vector<std::uint32_t> order(n_evictable * set_.block);
-    std::iota(order.begin(), order.end(), 0U);
-    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return sums_[a] != sums_[b] ? sums_[a] > sums_[b] : a < b;
-    });
+    const std::vector<std::size_t> order = largest_first(std::span(sums_).first(n_evictable * set_.block));
     Fingerprints out(n_evictable, set_.block);
     for (std::size_t i = 0; i < order.size() / 2; ++i) out.set(order[i] / set_.block, order[i] % set_.block);
     return out;
@@ -233,10 +225,7 @@ class OpenVinoDecoder final : public Decoder {
 
   void observe(const Step& step) override {
     if (slots_by_age_.empty()) {
-      slots_by_age_.resize(step.slots.size());
-      std::iota(slots_by_age_.begin(), slots_by_age_.end(), std::size_t{0});
-      std::sort(slots_by_age_.begin(), slots_by_age_.end(),
-                [&](std::size_t a, std::size_t b) { return step.slots[a] < step.slots[b]; });
+      slots_by_age_ = least_first(step.slots);
     } else {
       slots_by_age_.push_back(step.own_slot);
     }

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "policies/parts/rows/logits.hpp"
 #include "sim/base/cap_logits.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/order.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::periodic {
@@ -235,10 +235,7 @@ class PeriodicDecoder final : public Decoder, public Renewing {
 
   void evict(const Arrival& arrival, std::vector<std::size_t>& victims) override {
     if (!arrival.full) return;
-    std::vector<std::size_t> by_position(arrival.slots.size());
-    std::iota(by_position.begin(), by_position.end(), std::size_t{0});
-    std::sort(by_position.begin(), by_position.end(),
-              [&](std::size_t a, std::size_t b) { return arrival.slots[a] < arrival.slots[b]; });
+    const std::vector<std::size_t> by_position = least_first(arrival.slots);
     std::vector<Position> positions;
     for (const std::size_t slot : by_position) positions.push_back(arrival.slots[slot]);
     std::vector<double> carried;

@@ -1,6 +1,5 @@
 // Keeps what is attended and unlike the rest.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "policies/api/score_policy.hpp"

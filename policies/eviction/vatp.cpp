@@ -1,6 +1,5 @@
 // Ranks by attention times the size of the token's value.
 #include <algorithm>
-#include <cmath>
 
 #include "policies/api/over_base.hpp"
 #include "policies/api/renewing.hpp"

@@ -18,10 +18,7 @@ PolicySpec spec() {
       .rule = ReplacementRule{
           .make = [](const Params&,
                      const BlockSpace& space) { return std::make_unique<GreedyDual>(space, true, false); },
-          .make_nodes = [](const Params&, const BlockSpace& space) -> std::unique_ptr<Replacement> {
-            return std::make_unique<RadixNodes>(
-                space, [](const RadixNode& node) { return (node.uses + 1.0) / node.blocks; });
-          }}};
+          .make_nodes = nodes_by([](const RadixNode& node) { return (node.uses + 1.0) / node.blocks; })}};
 }
 
 }  // namespace kvsim::policy::hpt

@@ -6,22 +6,10 @@
 namespace kvsim::policy::lru {
 namespace {
 
-class Lru final : public Replacement {
+class Lru final : public QueueReplacement {
  public:
-  explicit Lru(const BlockSpace& space) : links_(space.blocks), queue_(links_) {}
-
-  void look_again() override { queue_.restart(); }
-  void hit(Block block, BlockStore&) override { queue_.renew(block); }
-  void miss(Block block, BlockStore& store) override {
-    if (store.full()) evict(store);
-    store.store(block);
-    queue_.push(block);
-  }
-  void evict(BlockStore& store) override { queue_.evict_candidate(store); }
-
- private:
-  BlockLinks links_;
-  BlockQueue queue_;
+  using QueueReplacement::QueueReplacement;
+  void hit(Block block, BlockStore&) override { queue().renew(block); }
 };
 
 }  // namespace
@@ -39,11 +27,8 @@ PolicySpec spec() {
       .departures = {{"vLLM: recency is the time at which the last request that holds a block ends",
                       "the time at which the request is told; in a replay of instantaneous requests they are "
                       "the same"}},
-      .rule = ReplacementRule{
-          .make = made<Lru>,
-          .make_nodes = [](const Params&, const BlockSpace& space) -> std::unique_ptr<Replacement> {
-            return std::make_unique<RadixNodes>(space, [](const RadixNode&) { return 0.0; });
-          }}};
+      .rule =
+          ReplacementRule{.make = made<Lru>, .make_nodes = nodes_by([](const RadixNode&) { return 0.0; })}};
 }
 
 }  // namespace kvsim::policy::lru

@@ -7,30 +7,20 @@
 namespace kvsim::policy::queue_lru {
 namespace {
 
-class QueueLru final : public Replacement {
+class QueueLru final : public QueueReplacement {
  public:
-  QueueLru(const BlockSpace& space, std::uint64_t window)
-      : links_(space.blocks), queue_(links_), window_(window) {}
+  QueueLru(const BlockSpace& space, std::uint64_t window) : QueueReplacement(space), window_(window) {}
 
   std::size_t lookahead() const override { return window_; }
-  void look_again() override { queue_.restart(); }
   void start(const RequestView& request, BlockStore& store) override {
     const std::size_t seen = std::min<std::size_t>(request.waiting.size(), window_);
     for (std::size_t i = seen; i-- > 0;)
       for (std::size_t k = request.waiting[i].size(); k-- > 0;)
-        if (const Block block = request.waiting[i][k]; store.known(block)) queue_.renew(block);
+        if (const Block block = request.waiting[i][k]; store.known(block)) queue().renew(block);
   }
-  void hit(Block block, BlockStore&) override { queue_.renew(block); }
-  void miss(Block block, BlockStore& store) override {
-    if (store.full()) evict(store);
-    store.store(block);
-    queue_.push(block);
-  }
-  void evict(BlockStore& store) override { queue_.evict_candidate(store); }
+  void hit(Block block, BlockStore&) override { queue().renew(block); }
 
  private:
-  BlockLinks links_;
-  BlockQueue queue_;
   std::uint64_t window_;
 };
 

@@ -72,10 +72,7 @@ PolicySpec spec() {
               [](const Params& params, const BlockSpace& space) {
                 return std::make_unique<Slru>(space, params.share("protected"));
               },
-          .make_nodes = [](const Params&, const BlockSpace& space) -> std::unique_ptr<Replacement> {
-            return std::make_unique<RadixNodes>(
-                space, [](const RadixNode& node) { return node.uses < 2 ? 0.0 : 1.0; });
-          }}};
+          .make_nodes = nodes_by([](const RadixNode& node) { return node.uses < 2 ? 0.0 : 1.0; })}};
 }
 
 }  // namespace kvsim::policy::slru

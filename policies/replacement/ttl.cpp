@@ -5,38 +5,28 @@
 namespace kvsim::policy::ttl {
 namespace {
 
-class Ttl final : public Replacement {
+class Ttl final : public QueueReplacement {
  public:
   Ttl(const BlockSpace& space, double seconds)
-      : links_(space.blocks), queue_(links_), used_s_(space.blocks, 0), seconds_(seconds) {}
+      : QueueReplacement(space), used_s_(space.blocks, 0), seconds_(seconds) {}
 
   void advance(double time_s, BlockStore& store) override {
-    queue_.restart();
-    for (Block block = queue_.candidate(store); block != kNoBlock && time_s - used_s_[block] > seconds_;
-         block = queue_.candidate(store))
-      queue_.evict_candidate(store);
+    look_again();
+    for (Block block = queue().candidate(store); block != kNoBlock && time_s - used_s_[block] > seconds_;
+         block = queue().candidate(store))
+      evict(store);
   }
-  void look_again() override { queue_.restart(); }
   void start(const RequestView& request, BlockStore&) override { now_s_ = request.time_s; }
   void hit(Block block, BlockStore&) override {
-    queue_.remove(block);
-    use(block);
+    queue().renew(block);
+    used_s_[block] = now_s_;
   }
   void miss(Block block, BlockStore& store) override {
-    if (store.full()) evict(store);
-    store.store(block);
-    use(block);
+    QueueReplacement::miss(block, store);
+    used_s_[block] = now_s_;
   }
-  void evict(BlockStore& store) override { queue_.evict_candidate(store); }
 
  private:
-  void use(Block block) {
-    used_s_[block] = now_s_;
-    queue_.push(block);
-  }
-
-  BlockLinks links_;
-  BlockQueue queue_;
   std::vector<double> used_s_;
   double seconds_, now_s_ = 0;
 };

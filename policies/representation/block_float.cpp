@@ -1,13 +1,13 @@
 // Block floating point: neighbouring channels share an exponent, keys after sorting their channels by size.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "policies/api/spec.hpp"
 #include "policies/parts/codes/coding_cost.hpp"
 #include "policies/parts/codes/row_codec.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy::block_float {
 namespace {
@@ -63,9 +63,7 @@ class KSort final : public Representation {
         for (std::size_t c = 0; c < key.size(); ++c)
           squares[c] += static_cast<double>(key[c]) * static_cast<double>(key[c]);
       }
-      std::vector<std::size_t>& order = keys_.orders.emplace_back(keys_.sorted);
-      std::iota(order.begin(), order.end(), std::size_t{0});
-      std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t c) { return squares[c]; });
+      keys_.orders.push_back(largest_first(squares));
     }
   }
   std::unique_ptr<Codec> codec() const override {
@@ -77,11 +75,10 @@ class KSort final : public Representation {
   int n_lanes_;
 };
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   BlockFloat keys = BlockFloat::of(params);
   if (params.flag("sort")) keys.sorted = shape.key_dim;
-  return row_ledger(keys, BlockFloat::of(params), shape, kept + appended);
+  return row_ledger(keys, BlockFloat::of(params), shape, held.all());
 }
 
 std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {

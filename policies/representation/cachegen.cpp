@@ -177,8 +177,7 @@ class CacheGenCodec final : public Codec {
   explicit CacheGenCodec(const Rule& rule) : rule_(rule) {}
 
   void begin(const Prompt& /*prompt*/, CacheRows& rows) override {
-    joined_.assign(rows.positions().begin(), rows.positions().end());
-    std::ranges::sort(joined_);
+    joined_ = ascending(rows.positions());
     const StorageShape& shape = rows.shape();
     const Bins bins = rule_.bins(shape.layer, shape.n_layers);
     const auto code = [&](std::size_t dim, unsigned bins_of, const auto& row) {
@@ -232,11 +231,10 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   return out;
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
-  const std::uint64_t anchors = rule.anchors > 0 ? (kept + rule.anchors - 1) / rule.anchors : 0;
-  return cachegen_ledger(rule, shape, {anchors, kept - anchors}, appended);
+  const std::uint64_t anchors = rule.anchors > 0 ? (held.kept + rule.anchors - 1) / rule.anchors : 0;
+  return cachegen_ledger(rule, shape, {anchors, held.kept - anchors}, held.appended);
 }
 
 }  // namespace
@@ -287,7 +285,9 @@ PolicySpec spec() {
                      "tables", "own", {"own", "shared"},
                      "of the arithmetic coder: own are sent with the prompt, shared are known already")},
       .cost = cost_of,
-      .rule = RepresentationRule{.by_depth = true, .ledger = ledger_of, .make = made<PlainRepresentation<CacheGenCodec, Rule>, Rule>}};
+      .rule = RepresentationRule{.by_depth = true,
+                                 .ledger = ledger_of,
+                                 .make = made<PlainRepresentation<CacheGenCodec, Rule>, Rule>}};
 }
 
 }  // namespace kvsim::policy::cachegen

@@ -87,8 +87,8 @@ Cost compensation_cost(const CostShape& shape) {
   return out;
 }
 
-Ledger ledger_of(const Params&, const StorageShape& shape, std::uint64_t kept, std::uint64_t appended) {
-  return compensation_ledger(shape, kept + appended, shape.n_lanes);
+Ledger ledger_of(const Params&, const StorageShape& shape, LaneTokens held) {
+  return compensation_ledger(shape, held.all(), shape.n_lanes);
 }
 
 }  // namespace

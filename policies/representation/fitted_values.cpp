@@ -186,8 +186,8 @@ PolicySpec spec() {
       .needs = {.keys = true, .values = true, .queries = true},
       .cost = cost_of,
       .rule = RepresentationRule{
-          .ledger = [](const Params&, const StorageShape& shape, std::uint64_t kept,
-                       std::uint64_t appended) { return FittedCodec::fitted_ledger(shape, kept + appended); },
+          .ledger = [](const Params&, const StorageShape& shape,
+                       LaneTokens held) { return FittedCodec::fitted_ledger(shape, held.all()); },
           .make = made<FittedValues, Rule>}};
 }
 

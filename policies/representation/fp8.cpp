@@ -25,11 +25,10 @@ Fp8 code_of(const Params& params) {
   return {params.is("format", "e4m3") ? kE4M3 : kE5M2};
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   Fp8 code = code_of(params);
   if (params.is("scale", "head")) code.scales.resize(1);
-  return row_ledger(code, code, shape, kept + appended);
+  return row_ledger(code, code, shape, held.all());
 }
 
 std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {

@@ -248,17 +248,16 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   return out;
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
-  if (rule.code.exact()) return exact_ledger(shape, kept + appended);
+  if (rule.code.exact()) return exact_ledger(shape, held.all());
   const auto block = [&](std::size_t tokens) {
     return Block{tokens, tokens, rule.group == 0 ? 1 : tokens / rule.group,
                  shape.n_lanes * shape.key_dim * 2 * rule.outliers_of(tokens)};
   };
-  const std::uint64_t rest = kept % rule.buffer + appended;
+  const std::uint64_t rest = held.kept % rule.buffer + held.appended;
   Ledger out = exact_ledger(shape, rest % rule.buffer);
-  add_block(out, rule, shape, 0, block(kept - kept % rule.buffer));
+  add_block(out, rule, shape, 0, block(held.kept - held.kept % rule.buffer));
   for (std::uint64_t i = 1; i <= rest / rule.buffer; ++i) add_block(out, rule, shape, i, block(rule.buffer));
   return out;
 }

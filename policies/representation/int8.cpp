@@ -34,9 +34,8 @@ Int8 code_of(const Params& params) {
   return {params.is("variant", "vllm")};
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
-  return row_ledger(code_of(params), code_of(params), shape, kept + appended);
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
+  return row_ledger(code_of(params), code_of(params), shape, held.all());
 }
 
 std::unique_ptr<Representation> make(const Params& params, const CacheUnit&) {

@@ -20,9 +20,8 @@ GroupedRules rules(const Params& params) {
   return {rule(params, "keys", 0), rule(params, "values", params.count("value_bits"))};
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
-  return grouped_ledger(rules(params), shape, kept + appended);
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
+  return grouped_ledger(rules(params), shape, held.all());
 }
 
 std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {

@@ -317,10 +317,9 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   return coding_cost(shape, keys, values, Coding::apart);
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
-  const std::uint64_t tokens = kept + appended, exact = std::min<std::uint64_t>(tokens, rule.sinks),
+  const std::uint64_t tokens = held.all(), exact = std::min<std::uint64_t>(tokens, rule.sinks),
                       coded = tokens - exact;
   if (rule.exact()) return exact_ledger(shape, tokens);
   const std::uint64_t of_keys = rule.outliers_of(shape.n_lanes * shape.key_dim);

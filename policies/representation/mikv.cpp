@@ -253,10 +253,9 @@ class Mikv final : public Representation {
   std::vector<LanePrompt> lanes_;
 };
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
-  const std::uint64_t tokens = kept + appended;
+  const std::uint64_t tokens = held.all();
   Ledger out;
   for (std::size_t lane = 0; lane < shape.n_lanes; ++lane)
     out += lane_ledger(rule, shape, tokens, rule.important_of(tokens));

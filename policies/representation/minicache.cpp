@@ -242,14 +242,12 @@ Cost pair_cost(const ScalarCode& code, const CostShape& shape) {
   return coding_cost(shape, ops, ops, Coding::apart);
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
   // A shape that is of no model in particular is of a paired layer.
   const bool alone =
       shape.n_layers > 1 && !rule.partner(static_cast<int>(shape.layer), static_cast<int>(shape.n_layers));
-  return alone ? lone_ledger(rule.code, shape, kept + appended)
-               : pair_ledger(rule.code, shape, kept + appended, 0, 0);
+  return alone ? lone_ledger(rule.code, shape, held.all()) : pair_ledger(rule.code, shape, held.all(), 0, 0);
 }
 
 }  // namespace

@@ -31,11 +31,10 @@ struct NvFp4 {
   std::uint64_t shared_bits() const { return scales.empty() ? 0 : 32; }
 };
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   NvFp4 code;
   if (params.is("scale", "head")) code.scales.resize(1);
-  return row_ledger(code, code, shape, kept + appended);
+  return row_ledger(code, code, shape, held.all());
 }
 
 std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {

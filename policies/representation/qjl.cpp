@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <numeric>
 #include <unordered_map>
 
 #include "policies/api/spec.hpp"
@@ -12,6 +11,7 @@
 #include "policies/parts/codes/orthogonal_rows.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/order.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::qjl {
@@ -62,8 +62,7 @@ class QjlCodec final : public Codec {
       : rule_(rule), directions_(&rows), values_(GroupedSide::values, rule.values) {}
 
   void begin(const Prompt& /*prompt*/, CacheRows& rows) override {
-    waiting_.assign(rows.positions().begin(), rows.positions().end());
-    std::ranges::sort(waiting_);
+    waiting_ = ascending(rows.positions());
     values_.begin(waiting_, rows);
     code_oldest(waiting_.size() / rule_.buffer * rule_.buffer, rows);
   }
@@ -120,9 +119,7 @@ class QjlCodec final : public Codec {
       for (std::size_t c = 0; c < dim; ++c)
         squares[c] += static_cast<double>(key[c]) * static_cast<double>(key[c]);
     }
-    std::vector<std::size_t> order(dim);
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t c) { return squares[c]; });
+    const std::vector<std::size_t> order = largest_first(squares);
     const std::span<const std::size_t> outliers(order.data(), rule_.outliers),
         others(order.data() + rule_.outliers, dim - rule_.outliers);
     for (const Position position : group) {
@@ -201,10 +198,9 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   return out;
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
-  const std::uint64_t tokens = kept + appended, waiting = tokens % rule.buffer,
+  const std::uint64_t tokens = held.all(), waiting = tokens % rule.buffer,
                       window = std::min<std::uint64_t>(tokens, rule.buffer);
   const std::uint64_t coded_values = rule.values.code.exact() ? 0 : tokens - window;
   Ledger out;

@@ -1,6 +1,5 @@
 // Keys and values are spread over their channels by a fixed rotation before they are coded.
 #include <algorithm>
-#include <numeric>
 #include <unordered_set>
 
 #include "policies/api/spec.hpp"
@@ -10,6 +9,7 @@
 #include "policies/parts/codes/scalar_code.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy::rotatekv {
 namespace {
@@ -73,9 +73,7 @@ class KeyRotation {
       spread(prompt.first() + row, key);
       for (std::size_t c = 0; c < key.size(); ++c) sums[c] += static_cast<double>(key[c]);
     }
-    order_.resize(sums.size());
-    std::iota(order_.begin(), order_.end(), std::size_t{0});
-    std::ranges::stable_sort(order_, {}, [&](std::size_t c) { return sums[c]; });
+    order_ = least_first(sums);
   }
 
   void code(std::size_t position, std::vector<float>& key) const {
@@ -134,8 +132,7 @@ class RotateCodec final : public Codec {
 
  private:
   void choose_sinks(const CacheRows& rows) {
-    std::vector<Position> order(rows.positions().begin(), rows.positions().end());
-    std::ranges::sort(order);
+    std::vector<Position> order = ascending(rows.positions());
     const auto first = static_cast<std::ptrdiff_t>(std::min(rule_.first, order.size()));
     std::vector<double> squares(order.empty() ? 0 : static_cast<std::size_t>(order.back()) + 1);
     for (const Position position : order)
@@ -228,11 +225,10 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   return out;
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
-  const std::uint64_t sinks = std::min<std::uint64_t>(kept, rule.first + rule.small);
-  return rotate_ledger(rule, shape, sinks, kept + appended - sinks);
+  const std::uint64_t sinks = std::min<std::uint64_t>(held.kept, rule.first + rule.small);
+  return rotate_ledger(rule, shape, sinks, held.all() - sinks);
 }
 
 std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {

@@ -1,7 +1,6 @@
 // The older a token, the fewer bits it is stored in, step by step.
 #include <algorithm>
 #include <charconv>
-#include <deque>
 #include <unordered_map>
 
 #include "policies/api/spec.hpp"
@@ -52,8 +51,7 @@ class SaqCodec final : public Codec {
   explicit SaqCodec(const Rule& rule) : rule_(rule) {}
 
   void begin(const Prompt& /*prompt*/, CacheRows& rows) override {
-    std::vector<Position> joined(rows.positions().begin(), rows.positions().end());
-    std::ranges::sort(joined);
+    const std::vector<Position> joined = ascending(rows.positions());
     for (const Position position : joined) take(position, rows);
   }
   void leave(std::span<const std::size_t> victims, CacheRows& rows,
@@ -148,10 +146,9 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   return coding_cost(shape, ops, ops, Coding::apart, every, every);
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
-  const std::uint64_t tokens = kept + appended;
+  const std::uint64_t tokens = held.all();
   if (rule.exact()) return exact_ledger(shape, tokens);
   Ledger out = exact_ledger(shape, tokens % rule.segment);
   for (std::uint64_t age = 0; age < tokens / rule.segment; ++age)

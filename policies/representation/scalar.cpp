@@ -1,7 +1,6 @@
 // Every number in few bits: the plain codes that others are compared with.
 #include "policies/api/spec.hpp"
 #include "policies/parts/codes/grouped_codec.hpp"
-#include "sim/base/error.hpp"
 
 namespace kvsim::policy::scalar {
 namespace {
@@ -16,9 +15,8 @@ GroupedRules rules(const Params& params) {
   return {rule, rule};
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
-  return grouped_ledger(rules(params), shape, kept + appended);
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
+  return grouped_ledger(rules(params), shape, held.all());
 }
 
 std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {

@@ -67,8 +67,7 @@ class ShadowkvCodec final : public Codec {
   explicit ShadowkvCodec(const Rule& rule) : rule_(rule) {}
 
   void begin(const Prompt& prompt, CacheRows& rows) override {
-    tokens_.assign(rows.positions().begin(), rows.positions().end());
-    std::ranges::sort(tokens_);
+    tokens_ = ascending(rows.positions());
     prompt_ = tokens_.size();
     const std::size_t end = tokens_.empty() ? 0 : static_cast<std::size_t>(tokens_.back()) + 1,
                       lanes = rows.shape().n_lanes;
@@ -155,11 +154,10 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   return out;
 }
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
-  const std::uint64_t coded = (rule.chunks(kept) - rule.outliers_of(kept)) * rule.chunk;
-  return shadowkv_ledger(rule, shape, kept + appended, shape.n_lanes * (kept + appended - coded), kept, kept);
+  const std::uint64_t coded = (rule.chunks(held.kept) - rule.outliers_of(held.kept)) * rule.chunk;
+  return shadowkv_ledger(rule, shape, held.all(), shape.n_lanes * (held.all() - coded), held.kept, held.kept);
 }
 
 }  // namespace

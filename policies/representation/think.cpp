@@ -1,10 +1,10 @@
 // Channels of the keys that queries hardly use are dropped.
 #include <algorithm>
 #include <deque>
-#include <numeric>
 
 #include "policies/api/spec.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy::think {
 namespace {
@@ -93,11 +93,8 @@ class Think final : public Representation {
           add_squares(prompt.queries(head), rule_.rows, queries);
         for (std::size_t c = 0; c < dim; ++c) scores[c] *= queries[c];
       }
-      std::vector<std::size_t> order(dim);
-      std::iota(order.begin(), order.end(), std::size_t{0});
-      std::ranges::stable_sort(order, {}, [&](std::size_t c) { return scores[c]; });
-      order.resize(rule_.dropped(dim));
-      dropped_.push_back(std::move(order));
+      dropped_.push_back(least_first(scores));
+      dropped_.back().resize(rule_.dropped(dim));
     }
   }
   std::unique_ptr<Codec> codec() const override { return std::make_unique<ThinkCodec>(rule_, dropped_); }
@@ -108,10 +105,9 @@ class Think final : public Representation {
   std::vector<std::vector<std::size_t>> dropped_;
 };
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
-  const std::uint64_t tokens = kept + appended, exact = std::min<std::uint64_t>(tokens, rule.window);
+  const std::uint64_t tokens = held.all(), exact = std::min<std::uint64_t>(tokens, rule.window);
   return think_ledger(rule, shape, exact, tokens - exact);
 }
 

@@ -152,11 +152,10 @@ class TurboCode {
   std::shared_ptr<const Rows> turn_{}, signs_{};  ///< [dim, dim]
 };
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
   return row_ledger(TurboCode(rule.keys, rule.bits, rule), TurboCode(rule.values, rule.value_bits, rule),
-                    shape, kept + appended);
+                    shape, held.all());
 }
 
 std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {

@@ -148,8 +148,7 @@ class ZipCodec final : public Codec {
   void begin(const Prompt& prompt, CacheRows& rows) override {
     first_ = prompt.first();
     lanes_.assign(rows.shape().n_lanes, {});
-    waiting_.assign(rows.positions().begin(), rows.positions().end());
-    std::ranges::sort(waiting_);
+    waiting_ = ascending(rows.positions());
     code(rows);
     draw_probes();
   }
@@ -356,14 +355,13 @@ class ZipCache final : public Representation {
   std::vector<std::vector<double>> scores_;  ///< per lane and prompt position
 };
 
-Ledger ledger_of(const Params& params, const StorageShape& shape, std::uint64_t kept,
-                 std::uint64_t appended) {
+Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
   const Rule rule = Rule::of(params);
-  const std::uint64_t times = appended / rule.every, coded = kept + times * rule.every;
-  const std::uint64_t salient = rule.salient_of(kept) + times * rule.salient_of(rule.every);
+  const std::uint64_t times = held.appended / rule.every, coded = held.kept + times * rule.every;
+  const std::uint64_t salient = rule.salient_of(held.kept) + times * rule.salient_of(rule.every);
   Ledger out;
   for (std::size_t lane = 0; lane < shape.n_lanes; ++lane)
-    out += lane_ledger(rule, shape, {salient, coded - salient, kept + appended - coded});
+    out += lane_ledger(rule, shape, {salient, coded - salient, held.all() - coded});
   return out;
 }
 

@@ -166,12 +166,11 @@ class CodebookCalibrator final : public Calibrator {
   std::vector<Learner> lanes_;
 };
 
-class CodeSelector final : public Selector {
+class CodeSelector final : public UnitSelector {
  public:
   CodeSelector(const Rule& rule, const CacheUnit& unit, const std::vector<Codebook>& codebooks)
-      : rule_(rule),
-        group_(static_cast<std::size_t>(unit.group)),
-        dim_(static_cast<std::size_t>(unit.head_dim)),
+      : UnitSelector(unit),
+        rule_(rule),
         codebooks_(codebooks),
         codes_(codebooks.size()),
         row_(dim_),
@@ -240,7 +239,6 @@ class CodeSelector final : public Selector {
   }
 
   Rule rule_;
-  std::size_t group_, dim_;
   const std::vector<Codebook>& codebooks_;
   Rotary rotary_{};
   std::vector<std::vector<std::uint32_t>> codes_;       ///< per lane and slot
@@ -291,8 +289,7 @@ class A2ats final : public Selection {
   std::vector<Codebook> codebooks_;  ///< per lane
 };
 
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t stored) {
   const Rule rule = Rule::of(params);
   const std::size_t near = std::min(stored, rule.sinks + rule.window), count = rule.read.of(stored);
   ReadCount out = dense_reads(std::min(stored, near + shape.query_heads / shape.kv_heads * count));
@@ -346,7 +343,7 @@ PolicySpec spec() {
       .make_calibrator = [](const Params& params, const CacheUnit& layer) -> std::unique_ptr<Calibrator> {
         return std::make_unique<CodebookCalibrator>(Rule::of(params), layer);
       },
-      .rule = SelectionRule{.reads = reads_of, .make = selected<A2ats>}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selected<A2ats>}};
 }
 
 }  // namespace kvsim::policy::a2ats

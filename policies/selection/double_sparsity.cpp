@@ -109,14 +109,10 @@ class ChannelCalibrator final : public Calibrator {
 /// Per set of labels, its channels in ascending order.
 using Channels = std::vector<std::vector<std::size_t>>;
 
-class LabelSelector final : public Selector {
+class LabelSelector final : public UnitSelector {
  public:
   LabelSelector(const Rule& rule, const CacheUnit& unit, const Channels& channels)
-      : rule_(rule),
-        group_(static_cast<std::size_t>(unit.group)),
-        dim_(static_cast<std::size_t>(unit.head_dim)),
-        channels_(channels),
-        labels_(channels.size()) {}
+      : UnitSelector(unit), rule_(rule), channels_(channels), labels_(channels.size()) {}
 
   void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override { joined(0, 0, tokens); }
   void joined(std::size_t own_slot, std::size_t moved_from, const StoredTokens& tokens) override {
@@ -160,7 +156,6 @@ class LabelSelector final : public Selector {
   }
 
   Rule rule_;
-  std::size_t group_, dim_;
   const Channels& channels_;
   std::vector<std::vector<float>> labels_;  ///< per set [slots][channels], as their codes read
   std::vector<float> query_, scores_;       // scratch
@@ -211,8 +206,7 @@ class DoubleSparsity final : public Selection {
   Channels channels_;
 };
 
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t stored) {
   const Rule rule = Rule::of(params);
   const std::size_t sets = rule.shares_labels() ? shape.kv_heads : shape.query_heads,
                     count = rule.read.of(stored);
@@ -263,7 +257,7 @@ PolicySpec spec() {
       .make_calibrator = [](const Params& /*params*/, const CacheUnit& layer) -> std::unique_ptr<Calibrator> {
         return std::make_unique<ChannelCalibrator>(layer);
       },
-      .rule = SelectionRule{.reads = reads_of, .make = selected<DoubleSparsity>}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selected<DoubleSparsity>}};
 }
 
 }  // namespace kvsim::policy::double_sparsity

@@ -45,14 +45,10 @@ struct Rule {
 /// Per lane and part of a key; nothing where the prompt is shorter than there are centres.
 using Codebooks = std::vector<std::vector<VectorCode>>;
 
-class PqSelector final : public Selector {
+class PqSelector final : public UnitSelector {
  public:
   PqSelector(const Rule& rule, const CacheUnit& unit, const Codebooks& codebooks)
-      : rule_(rule),
-        group_(static_cast<std::size_t>(unit.group)),
-        dim_(static_cast<std::size_t>(unit.head_dim)),
-        codebooks_(codebooks),
-        codes_(codebooks.size()) {}
+      : UnitSelector(unit), rule_(rule), codebooks_(codebooks), codes_(codebooks.size()) {}
 
   void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override { joined(0, 0, tokens); }
   void joined(std::size_t own_slot, std::size_t moved_from, const StoredTokens& tokens) override {
@@ -130,7 +126,6 @@ class PqSelector final : public Selector {
   }
 
   Rule rule_;
-  std::size_t group_, dim_;
   const Codebooks& codebooks_;
   std::vector<std::vector<std::uint16_t>> codes_;  ///< per lane [slots][parts]
   std::size_t coded_ = 0;                          ///< tokens that are not of the first
@@ -169,8 +164,7 @@ class Pqcache final : public Selection {
   Codebooks codebooks_;
 };
 
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t stored) {
   const Rule rule = Rule::of(params);
   const std::size_t count = rule.count(stored), sinks = std::min(rule.sinks, stored);
   if (stored < sinks + rule.centres()) return dense_reads(stored);
@@ -217,7 +211,7 @@ PolicySpec spec() {
                  count_param("rounds", "10", {1, 10000}, "of k-means at most"), dense_param(0)},
       .needs = {.keys = true},
       .randomised = true,
-      .rule = SelectionRule{.reads = reads_of, .make = selected<Pqcache, Rule>}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selected<Pqcache, Rule>}};
 }
 
 }  // namespace kvsim::policy::pqcache

@@ -22,14 +22,10 @@ struct Rule {
   static constexpr std::size_t kFewest = 3;
 };
 
-class QuestSelector final : public Selector {
+class QuestSelector final : public UnitSelector {
  public:
   QuestSelector(const Rule& rule, const CacheUnit& unit)
-      : rule_(rule),
-        n_lanes_(static_cast<std::size_t>(unit.n_lanes)),
-        group_(static_cast<std::size_t>(unit.group)),
-        dim_(static_cast<std::size_t>(unit.head_dim)),
-        bounds_(rule.page, n_lanes_, dim_) {}
+      : UnitSelector(unit), rule_(rule), bounds_(rule.page, n_lanes_, dim_) {}
 
   void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override { bounds_.begin(tokens); }
   void joined(std::size_t own_slot, std::size_t moved_from, const StoredTokens& tokens) override {
@@ -76,7 +72,6 @@ class QuestSelector final : public Selector {
   }
 
   Rule rule_;
-  std::size_t n_lanes_, group_, dim_;
   SlotBounds bounds_;
   std::vector<float> scores_;
   std::vector<std::size_t> pages_;
@@ -86,8 +81,7 @@ Rule rule_of(const Params& params) {
   return {params.amount("read"), params.count("page"), params.flag("last")};
 }
 
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t stored) {
   const Rule rule = rule_of(params);
   const std::size_t pages = SlotBlocks(rule.page).count(stored), chosen = rule.pages(stored);
   const double index = static_cast<double>(pages * shape.kv_heads * shape.head_dim * 2 * 2);
@@ -121,7 +115,7 @@ PolicySpec spec() {
       .params = {read_param("1024"), count_param("page", "16", {1, 4096}, "tokens per page", "tokens"),
                  flag_param("last", "false", "always read the page of the newest token"), dense_param(2)},
       .needs = {.keys = true},
-      .rule = SelectionRule{.reads = reads_of, .make = selects<QuestSelector>(rule_of)}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selects<QuestSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::quest

@@ -20,13 +20,13 @@ struct Rule {
   }
 };
 
-class DistanceSelector final : public Selector {
+class DistanceSelector final : public UnitSelector {
  public:
   DistanceSelector(const Rule& rule, const CacheUnit& unit)
-      : rule_(rule),
+      : UnitSelector(unit),
+        rule_(rule),
         key_(combine({unit.seed, key_of("random_by_distance"), static_cast<std::uint64_t>(unit.layer)})),
-        first_lane_(static_cast<std::size_t>(unit.first_kv_head)),
-        group_(static_cast<std::size_t>(unit.group)) {}
+        first_lane_(static_cast<std::size_t>(unit.first_kv_head)) {}
 
   void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
     const std::size_t own = static_cast<std::size_t>(asking.position) / rule_.block;
@@ -46,7 +46,7 @@ class DistanceSelector final : public Selector {
  private:
   Rule rule_;
   std::uint64_t key_;
-  std::size_t first_lane_, group_;
+  std::size_t first_lane_;
   std::vector<char> drawn_;
 };
 
@@ -54,8 +54,8 @@ Rule rule_of(const Params& params) {
   return {params.is("law", "exponential"), params.flag("first"), params.real("range"), params.count("block")};
 }
 
-ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer) || stored == 0) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t stored) {
+  if (stored == 0) return dense_reads(stored);
   // The expectation, as if nothing had been evicted.
   const Rule rule = rule_of(params);
   const std::size_t own = (stored - 1) / rule.block;
@@ -92,7 +92,7 @@ PolicySpec spec() {
                  count_param("block", "64", {1, 65536}, "tokens of a block", "tokens"),
                  flag_param("first", "true", "the first block is always read"), dense_param(0)},
       .randomised = true,
-      .rule = SelectionRule{.reads = reads_of, .make = selects<DistanceSelector>(rule_of)}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selects<DistanceSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::random_by_distance

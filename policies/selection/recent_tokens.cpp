@@ -1,8 +1,8 @@
 // The first and the newest tokens: a control.
 #include <algorithm>
-#include <numeric>
 
 #include "policies/parts/index/reading.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy::recent_tokens {
 namespace {
@@ -19,30 +19,24 @@ class RecentSelector final : public Selector {
 
   void select(const Asking& /*asking*/, const StoredTokens& tokens, Reads& reads) override {
     const std::size_t slots = tokens.slots(), count = rule_.read.of(slots);
-    const std::span<const Position> positions = tokens.positions();
-    order_.resize(slots);
-    std::iota(order_.begin(), order_.end(), std::size_t{0});
-    std::sort(order_.begin(), order_.end(),
-              [&](std::size_t a, std::size_t b) { return positions[a] < positions[b]; });
+    const std::vector<std::size_t> order = least_first(tokens.positions());
     const std::size_t first = std::min(rule_.sinks, count);
     for (std::size_t head = 0; head < reads.heads(); ++head) {
       std::vector<std::size_t>& of = reads.of(head);
-      of.assign(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(first));
-      of.insert(of.end(), order_.end() - static_cast<std::ptrdiff_t>(count - first), order_.end());
+      of.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(first));
+      of.insert(of.end(), order.end() - static_cast<std::ptrdiff_t>(count - first), order.end());
     }
   }
 
  private:
   Rule rule_;
-  std::vector<std::size_t> order_;
 };
 
 Rule rule_of(const Params& params) {
   return {params.amount("read"), params.count("sinks")};
 }
 
-ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t stored) {
   const auto count = static_cast<double>(params.amount("read").of(stored));
   // The newest tokens, and before them the first.
   return {.head_tokens = count,
@@ -62,7 +56,7 @@ PolicySpec spec() {
       .params = {read_param("1024"),
                  count_param("sinks", "4", {0, 65536}, "first stored tokens that are always read", "tokens"),
                  dense_param(0)},
-      .rule = SelectionRule{.reads = reads_of, .make = selects<RecentSelector>(rule_of)}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selects<RecentSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::recent_tokens

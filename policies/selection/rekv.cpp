@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "policies/parts/index/reading.hpp"
+#include "sim/base/order.hpp"
 #include "sim/base/rotary.hpp"
 
 namespace kvsim::policy::rekv {
@@ -22,30 +23,24 @@ struct Rule {
   }
 };
 
-class RekvSelector final : public Selector {
+class RekvSelector final : public UnitSelector {
  public:
   RekvSelector(const Rule& rule, const CacheUnit& unit)
-      : rule_(rule),
-        n_lanes_(static_cast<std::size_t>(unit.n_lanes)),
-        group_(static_cast<std::size_t>(unit.group)),
-        dim_(static_cast<std::size_t>(unit.head_dim)),
-        question_(n_lanes_ * dim_) {}
+      : UnitSelector(unit), rule_(rule), question_(n_lanes_ * dim_) {}
 
   void begin(const Prompt& prompt, const StoredTokens& tokens) override {
     const Rotary rotary = prompt.rotary();
     inv_freq_.assign(rotary.inv_freq.begin(), rotary.inv_freq.end());
     rotary_ = rotary;
     rotary_.inv_freq = inv_freq_;
-    std::vector<std::pair<Position, std::size_t>> kept;
-    for (std::size_t slot = 0; slot < tokens.slots(); ++slot)
-      kept.emplace_back(tokens.positions()[slot], slot);
-    std::ranges::sort(kept);
+    const std::vector<std::size_t> kept = least_first(tokens.positions());  // slots
     const std::size_t blocks = rule_.blocks(kept.size());
     block_of_.assign(prompt.first() + prompt.length(), kNone);
     std::vector<double> sums(blocks * n_lanes_ * dim_);
     row_.resize(dim_);
     for (std::size_t i = 0; i < blocks * rule_.block; ++i) {
-      const auto& [position, slot] = kept[rule_.sinks + i];
+      const std::size_t slot = kept[rule_.sinks + i];
+      const Position position = tokens.positions()[slot];
       block_of_[static_cast<std::size_t>(position)] = i / rule_.block;
       for (std::size_t lane = 0; lane < n_lanes_; ++lane) {
         unrotated(tokens.key(lane, slot), position);
@@ -115,7 +110,6 @@ class RekvSelector final : public Selector {
   }
 
   Rule rule_;
-  std::size_t n_lanes_, group_, dim_;
   Rotary rotary_;
   std::vector<float> inv_freq_;
   std::vector<std::size_t> block_of_;  ///< per position of the prompt
@@ -131,8 +125,7 @@ Rule rule_of(const Params& params) {
           params.count("local"), params.count("question"), params.count("together")};
 }
 
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t stored) {
   const Rule rule = rule_of(params);
   const std::size_t blocks = rule.blocks(std::min(shape.prompt, stored)),
                     chosen = rule.chosen(stored) * rule.together;
@@ -179,7 +172,7 @@ PolicySpec spec() {
                  dense_param(0)},
       .needs = {.keys = true, .queries = true},
       .layer_unit = [](const Params&) { return true; },
-      .rule = SelectionRule{.reads = reads_of, .make = selects<RekvSelector>(rule_of)}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selects<RekvSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::rekv

@@ -5,6 +5,7 @@
 
 #include "policies/parts/index/key_index.hpp"
 #include "policies/parts/index/reading.hpp"
+#include "sim/base/order.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::retrieval {
@@ -26,23 +27,21 @@ class RetrievalSelector final : public Selector {
       : rule_(rule), unit_(unit), indexes_(static_cast<std::size_t>(unit.n_lanes)) {}
 
   void begin(const Prompt& prompt, const StoredTokens& tokens) override {
-    std::vector<std::pair<Position, std::size_t>> kept;
-    for (std::size_t slot = 0; slot < tokens.slots(); ++slot)
-      kept.emplace_back(tokens.positions()[slot], slot);
-    std::ranges::sort(kept);
+    const std::vector<std::size_t> kept = least_first(tokens.positions());  // slots
     const std::size_t n = rule_.indexed(kept.size());
     number_.assign(prompt.first() + prompt.length(), kNone);
     slots_.assign(n, kNone);
     removed_.assign(n, 0);
     looked_at_.resize(n);
     if (n == 0) return;
-    for (std::size_t i = 0; i < n; ++i) number_[static_cast<std::size_t>(kept[rule_.sinks + i].first)] = i;
+    for (std::size_t i = 0; i < n; ++i)
+      number_[static_cast<std::size_t>(tokens.positions()[kept[rule_.sinks + i]])] = i;
     const auto dim = static_cast<std::size_t>(unit_.head_dim);
     for (std::size_t lane = 0; lane < indexes_.size(); ++lane) {
       std::vector<float> keys;
       keys.reserve(n * dim);
       for (std::size_t i = 0; i < n; ++i) {
-        const std::span<const float> key = tokens.key(lane, kept[rule_.sinks + i].second);
+        const std::span<const float> key = tokens.key(lane, kept[rule_.sinks + i]);
         keys.insert(keys.end(), key.begin(), key.end());
       }
       std::vector<MatrixView> queries;
@@ -127,8 +126,7 @@ Rule rule_of(const Params& params) {
           params.amount("queries")};
 }
 
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t stored) {
   const Rule rule = rule_of(params);
   const std::size_t keys = rule.indexed(std::min(shape.prompt, stored)),
                     count = static_cast<std::size_t>(rule.read.of(stored)),
@@ -194,7 +192,7 @@ PolicySpec spec() {
                  dense_param(0)},
       .needs = {.keys = true, .queries = true},
       .randomised = true,
-      .rule = SelectionRule{.reads = reads_of, .make = selects<RetrievalSelector>(rule_of)}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selects<RetrievalSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::retrieval

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 #include "policies/parts/index/reading.hpp"
@@ -31,14 +30,9 @@ std::size_t tokens_of(Amount read, std::size_t stored) {
   return budget == stored ? stored : budget / 2;
 }
 
-class RocketSelector final : public Selector {
+class RocketSelector final : public UnitSelector {
  public:
-  RocketSelector(Amount read, const CacheUnit& unit)
-      : read_(read),
-        n_lanes_(static_cast<std::size_t>(unit.n_lanes)),
-        group_(static_cast<std::size_t>(unit.group)),
-        dim_(static_cast<std::size_t>(unit.head_dim)),
-        bounds_(1, 0, 0) {}
+  RocketSelector(Amount read, const CacheUnit& unit) : UnitSelector(unit), read_(read), bounds_(1, 0, 0) {}
 
   void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override {
     sketch_ = Sketch(read_, tokens.slots(), dim_);
@@ -112,7 +106,6 @@ class RocketSelector final : public Selector {
 
   Amount read_;
   Sketch sketch_;
-  std::size_t n_lanes_, group_, dim_;
   SlotBounds bounds_;
   std::vector<float> sizes_, signs_, scores_, page_scores_;
   std::vector<double> logits_;
@@ -123,8 +116,7 @@ Amount rule_of(const Params& params) {
   return params.amount("read");
 }
 
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t stored) {
   const Amount read = params.amount("read");
   const Sketch sketch(read, std::min(shape.prompt, stored), shape.head_dim);
   const std::size_t pages = SlotBlocks(sketch.page).count(stored) * shape.kv_heads,
@@ -167,7 +159,7 @@ PolicySpec spec() {
             "not here"}},
       .params = {read_param("1024"), dense_param(0)},
       .needs = {.keys = true},
-      .rule = SelectionRule{.reads = reads_of, .make = selects<RocketSelector>(rule_of)}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selects<RocketSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::rocketkv

@@ -26,17 +26,13 @@ struct Rule {
   std::size_t chosen(std::size_t stored) const { return static_cast<std::size_t>(read.of(stored)) / chunk; }
 };
 
-class ShadowkvSelector final : public Selector {
+class ShadowkvSelector final : public UnitSelector {
  public:
   ShadowkvSelector(const Rule& rule, const CacheUnit& unit)
-      : rule_(rule),
-        group_(static_cast<std::size_t>(unit.group)),
-        dim_(static_cast<std::size_t>(unit.head_dim)),
-        lanes_(static_cast<std::size_t>(unit.n_lanes)) {}
+      : UnitSelector(unit), rule_(rule), lanes_(n_lanes_) {}
 
   void begin(const Prompt& prompt, const StoredTokens& tokens) override {
-    std::vector<Position> kept(tokens.positions().begin(), tokens.positions().end());
-    std::ranges::sort(kept);
+    const std::vector<Position> kept = ascending(tokens.positions());
     const std::size_t chunks = rule_.chunks(kept.size());
     chunk_of_.assign(prompt.first() + prompt.length(), kNone);
     for (std::size_t i = 0; i < chunks * rule_.chunk; ++i)
@@ -136,7 +132,6 @@ class ShadowkvSelector final : public Selector {
   }
 
   Rule rule_;
-  std::size_t group_, dim_;
   std::vector<std::size_t> chunk_of_;  ///< per position of the prompt
   std::vector<Lane> lanes_;
   std::vector<char> held_, reads_;  ///< per chunk
@@ -149,8 +144,7 @@ Rule rule_of(const Params& params) {
           params.count("align")};
 }
 
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t stored) {
   const Rule rule = rule_of(params);
   const std::size_t landmarks = rule.landmarks(std::min(shape.prompt, stored)), chosen = rule.chosen(stored);
   const double index = static_cast<double>(landmarks * shape.kv_heads * shape.head_dim * 2);
@@ -194,7 +188,7 @@ PolicySpec spec() {
                              "landmarks and outliers are a multiple of this; further chunks are local"),
                  dense_param(0)},
       .needs = {.keys = true},
-      .rule = SelectionRule{.reads = reads_of, .make = selects<ShadowkvSelector>(rule_of)}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selects<ShadowkvSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::shadowkv

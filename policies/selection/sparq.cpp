@@ -49,14 +49,10 @@ struct Pages {
   }
 };
 
-class SparqSelector final : public Selector {
+class SparqSelector final : public UnitSelector {
  public:
   SparqSelector(const Rule& rule, const CacheUnit& unit)
-      : rule_(rule),
-        n_lanes_(static_cast<std::size_t>(unit.n_lanes)),
-        group_(static_cast<std::size_t>(unit.group)),
-        key_dim_(static_cast<std::size_t>(unit.head_dim)),
-        value_dim_(static_cast<std::size_t>(unit.value_dim)) {}
+      : UnitSelector(unit), rule_(rule), value_dim_(static_cast<std::size_t>(unit.value_dim)) {}
 
   void begin(const Prompt& /*prompt*/, const StoredTokens& tokens) override { slots_ = tokens.slots(); }
   void joined(std::size_t /*own_slot*/, std::size_t /*moved_from*/, const StoredTokens& tokens) override {
@@ -66,7 +62,7 @@ class SparqSelector final : public Selector {
   void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
     const std::size_t slots = tokens.slots(), count = rule_.read.of(slots);
     if (count >= slots) return reads.everything(slots);
-    const std::size_t channels = rule_.channels_of(key_dim_);
+    const std::size_t channels = rule_.channels_of(dim_);
     for (std::size_t lane = 0; lane < n_lanes_; ++lane) {
       choose_channels(asking.queries, lane, channels);
       score(asking, tokens, lane);
@@ -76,20 +72,20 @@ class SparqSelector final : public Selector {
       reads.index_bits += 8 * channels * rule_.in_whole_pages(slots * kNumberBytes);
       if (rule_.page_bytes > 0)
         reads.index_bits +=
-            8 * (unasked(Pages(rule_, key_dim_), slots) + unasked(Pages(rule_, value_dim_), slots));
+            8 * (unasked(Pages(rule_, dim_), slots) + unasked(Pages(rule_, value_dim_), slots));
     }
   }
 
   std::uint64_t index_bits() const override {
-    return rule_.copy ? 8 * slots_ * n_lanes_ * key_dim_ * kNumberBytes : 0;
+    return rule_.copy ? 8 * slots_ * n_lanes_ * dim_ * kNumberBytes : 0;
   }
 
  private:
   /// Those in which the queries of the group are largest together.
   void choose_channels(const MatrixView& queries, std::size_t lane, std::size_t count) {
-    sizes_.assign(key_dim_, 0);
+    sizes_.assign(dim_, 0);
     for (std::size_t head = lane * group_; head < (lane + 1) * group_; ++head)
-      for (std::size_t c = 0; c < key_dim_; ++c) sizes_[c] += std::fabs(queries(head, c));
+      for (std::size_t c = 0; c < dim_; ++c) sizes_[c] += std::fabs(queries(head, c));
     highest_scores(sizes_, count, channels_);
     std::sort(channels_.begin(), channels_.end());
   }
@@ -104,7 +100,7 @@ class SparqSelector final : public Selector {
       for (const float q : query) all += std::fabs(q);
       for (const std::size_t c : channels_) chosen += std::fabs(query[c]);
       // A query of nothing has equal scores.
-      const float temperature = std::sqrt(static_cast<float>(key_dim_) * chosen / all);
+      const float temperature = std::sqrt(static_cast<float>(dim_) * chosen / all);
       factors_.push_back(chosen > 0 ? 1 / temperature : 0);
     }
     scores_.assign(slots, 0);
@@ -142,15 +138,14 @@ class SparqSelector final : public Selector {
   }
 
   Rule rule_;
-  std::size_t n_lanes_, group_, key_dim_, value_dim_;
+  std::size_t value_dim_;
   std::size_t slots_ = 0;
   std::vector<float> sizes_, factors_, logits_, scores_;  // scratch
   std::vector<std::size_t> channels_, chosen_;
   std::vector<char> touched_;
 };
 
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t stored) {
   const Rule rule = Rule::of(params);
   const std::size_t count = rule.read.of(stored);
   ReadCount out = dense_reads(count);
@@ -204,7 +199,7 @@ PolicySpec spec() {
                              "pages that are read whole; 0: no more is read than asked for", "bytes"),
                  dense_param(0)},
       .needs = {.keys = true},
-      .rule = SelectionRule{.reads = reads_of, .make = selects<SparqSelector>(Rule::of)}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selects<SparqSelector>(Rule::of)}};
 }
 
 }  // namespace kvsim::policy::sparq

@@ -37,8 +37,7 @@ Rule rule_of(const Params& params) {
   return {params.count("sinks"), params.count("local"), params.count("strided"), params.count("stride")};
 }
 
-ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& /*shape*/, std::size_t stored) {
   // As if nothing had been evicted, so that positions are those of the text.
   const Rule rule = rule_of(params);
   const std::size_t sinks = std::min(rule.sinks, stored), behind = stored - sinks,
@@ -75,7 +74,7 @@ PolicySpec spec() {
                              "tokens"),
                  count_param("stride", "2", {1, 1 << 20}, "of which every so many-th is read", "tokens"),
                  dense_param(0)},
-      .rule = SelectionRule{.reads = reads_of, .make = selects<PatternSelector>(rule_of)}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selects<PatternSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::static_pattern

@@ -20,10 +20,9 @@ struct Rule {
 };
 
 /// Sees keys and queries of the layer that chooses, whose logits are exact.
-class TidalSelector final : public Selector {
+class TidalSelector final : public UnitSelector {
  public:
-  TidalSelector(const Rule& rule, const CacheUnit& unit)
-      : rule_(rule), group_(static_cast<std::size_t>(unit.group)) {}
+  TidalSelector(const Rule& rule, const CacheUnit& unit) : UnitSelector(unit), rule_(rule) {}
 
   void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
     for (std::size_t head = 0; head < reads.heads(); ++head) {
@@ -34,7 +33,6 @@ class TidalSelector final : public Selector {
 
  private:
   Rule rule_;
-  std::size_t group_;
   std::vector<float> scores_;
 };
 

@@ -4,10 +4,9 @@
 namespace kvsim::policy::top_tokens {
 namespace {
 
-class TopSelector final : public Selector {
+class TopSelector final : public UnitSelector {
  public:
-  TopSelector(Amount read, const CacheUnit& unit)
-      : read_(read), group_(static_cast<std::size_t>(unit.group)) {}
+  TopSelector(Amount read, const CacheUnit& unit) : UnitSelector(unit), read_(read) {}
 
   void select(const Asking& asking, const StoredTokens& tokens, Reads& reads) override {
     for (std::size_t head = 0; head < reads.heads(); ++head) {
@@ -18,7 +17,6 @@ class TopSelector final : public Selector {
 
  private:
   Amount read_;
-  std::size_t group_;
   std::vector<float> scores_;
 };
 

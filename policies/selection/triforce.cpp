@@ -15,17 +15,13 @@ struct Rule {
   std::size_t chunk = 8, rebuild = 0;
 };
 
-class TriforceSelector final : public Selector {
+class TriforceSelector final : public UnitSelector {
  public:
   TriforceSelector(const Rule& rule, const CacheUnit& unit)
-      : rule_(rule),
-        group_(static_cast<std::size_t>(unit.group)),
-        dim_(static_cast<std::size_t>(unit.head_dim)),
-        place_(static_cast<std::size_t>(unit.n_lanes)) {}
+      : UnitSelector(unit), rule_(rule), place_(n_lanes_) {}
 
   void begin(const Prompt& prompt, const StoredTokens& tokens) override {
-    std::vector<Position> kept(tokens.positions().begin(), tokens.positions().end());
-    std::ranges::sort(kept);
+    const std::vector<Position> kept = ascending(tokens.positions());
     chunks_ = (kept.size() + rule_.chunk - 1) / rule_.chunk;
     index_of_.assign(prompt.first() + prompt.length(), 0);
     for (std::size_t i = 0; i < kept.size(); ++i) index_of_[static_cast<std::size_t>(kept[i])] = i;
@@ -101,7 +97,6 @@ class TriforceSelector final : public Selector {
   }
 
   Rule rule_;
-  std::size_t group_, dim_;
   std::vector<std::size_t> index_of_;  ///< per position of the prompt
   std::size_t chunks_ = 0;
   std::vector<std::vector<std::int64_t>> place_;  ///< per lane and token kept of the prompt; 0 is read first
@@ -114,8 +109,7 @@ Rule rule_of(const Params& params) {
   return {params.amount("read"), params.count("chunk"), params.count("rebuild")};
 }
 
-ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount reads_of(const Params& params, const CostShape& shape, std::size_t stored) {
   const Rule rule = rule_of(params);
   ReadCount out = dense_reads(static_cast<std::size_t>(rule.read.of(stored)));
   out.run_tokens = static_cast<double>(rule.chunk);
@@ -155,7 +149,7 @@ PolicySpec spec() {
                              "generated tokens after which chunks are chosen anew; 0: never", "tokens"),
                  dense_param(0)},
       .needs = {.keys = true, .queries = true},
-      .rule = SelectionRule{.reads = reads_of, .make = selects<TriforceSelector>(rule_of)}};
+      .rule = SelectionRule{.reads = behind_dense<reads_of>, .make = selects<TriforceSelector>(rule_of)}};
 }
 
 }  // namespace kvsim::policy::triforce

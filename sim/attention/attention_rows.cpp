@@ -1,7 +1,6 @@
 #include "sim/attention/attention_rows.hpp"
 
 #include <Eigen/Core>
-#include <algorithm>
 #include <cmath>
 
 #include "sim/base/cap_logits.hpp"

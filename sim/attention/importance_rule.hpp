@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "policies/api/option_list.hpp"
 #include "policies/parts/rows/pooling.hpp"
 
 namespace kvsim::sim {
@@ -17,6 +18,12 @@ struct ImportanceRule {
 };
 
 /// Parses "rows=8,pool=avg:7"; a parameter that is left out has its default. Throws Error(usage).
-ImportanceRule parse_importance(std::string_view text);
+inline ImportanceRule parse_importance(std::string_view text) {
+  static const std::vector<ParamSpec> specs = {
+      {.name = "rows", .type = ParamType::count, .fallback = "8", .min = 1, .max = 1 << 20},
+      {.name = "pool", .type = ParamType::pool, .fallback = "avg:7"}};
+  const policy::Params params = policy::option_list(text, specs, "importance");
+  return {params.count("rows"), policy::Pooling::parse(params.word("pool")), params.text()};
+}
 
 }  // namespace kvsim::sim

@@ -21,6 +21,15 @@ using SegmentCounts = std::array<std::uint64_t, kPromptSegments>;
 
 /// Returns the kind of the token at `position`. Generated tokens of earlier turns have none, nor has any
 /// token of a trace that does not flag which tokens are context and which are question.
-std::optional<PromptSegment> segment_of(const trace::Sequence& sequence, std::uint64_t position);
+inline std::optional<PromptSegment> segment_of(const trace::Sequence& sequence, std::uint64_t position) {
+  constexpr std::uint32_t kNeeded = trace::kFlagContext | trace::kFlagQuestion;
+  if ((sequence.flags_known() & kNeeded) != kNeeded) return std::nullopt;
+  const std::uint32_t flags = sequence.flags(position);
+  if (flags & trace::kFlagGenerated) return std::nullopt;
+  if (flags & trace::kFlagSpecial) return PromptSegment::special;
+  if (flags & trace::kFlagContext) return PromptSegment::context;
+  if (flags & trace::kFlagQuestion) return PromptSegment::question;
+  return PromptSegment::template_;
+}
 
 }  // namespace kvsim::sim

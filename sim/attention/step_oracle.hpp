@@ -3,7 +3,6 @@
 /// at every step among all keys so far, and loses none for good, so it bounds every method that reads n keys.
 #include <cstddef>
 #include <span>
-#include <vector>
 
 namespace kvsim::sim {
 

@@ -6,7 +6,6 @@
 
 #include "policies/api/cache_rows.hpp"
 #include "sim/attention/attention_rows.hpp"
-#include "sim/base/matrix_view.hpp"
 
 namespace kvsim::sim {
 

@@ -7,6 +7,8 @@
 #include <memory>
 #include <string_view>
 
+#include "sim/base/error.hpp"
+
 namespace kvsim {
 
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder, std::error_code& failed) {
@@ -23,6 +25,12 @@ std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folde
   if (failed) out.clear();
   std::ranges::sort(out);
   return out;
+}
+
+void make_folders(const std::string& path) {
+  std::error_code failed;
+  std::filesystem::create_directories(path, failed);
+  if (failed) input_error("cannot be made: " + failed.message(), path);
 }
 
 }  // namespace kvsim

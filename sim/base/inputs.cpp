@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <mutex>
-#include <set>
 #include <utility>
 
 namespace kvsim::inputs {

@@ -18,7 +18,8 @@ std::optional<T> number_of(std::string_view text) {
 }
 
 /// Returns the shortest text that reads back as the number: "1e+300", not all its digits.
-inline std::string shortest(double number) {
+template <class Number>
+std::string shortest(Number number) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }

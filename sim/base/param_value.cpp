@@ -1,7 +1,6 @@
 #include "sim/base/param_value.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 

@@ -6,6 +6,10 @@
 
 namespace kvsim {
 
+inline bool is_space(char c) {
+  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 /// Without the white space at both ends: spaces, tabs, line ends.
 std::string_view trimmed(std::string_view text);
 

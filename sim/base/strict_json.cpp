@@ -2,7 +2,6 @@
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/value_stack.hpp>
-#include <charconv>
 #include <cmath>
 #include <unordered_set>
 #include <vector>
@@ -17,13 +16,8 @@ namespace {
 namespace json = boost::json;
 
 /// Receives the parser's events, builds the document and refuses what Boost.JSON accepts too easily.
-class StrictHandler {
+class StrictHandler : public NoJsonLimits {
  public:
-  static constexpr std::size_t max_array_size = static_cast<std::size_t>(-1);
-  static constexpr std::size_t max_object_size = static_cast<std::size_t>(-1);
-  static constexpr std::size_t max_string_size = static_cast<std::size_t>(-1);
-  static constexpr std::size_t max_key_size = static_cast<std::size_t>(-1);
-
   explicit StrictHandler(std::size_t max_values) : values_left_(max_values) {}
 
   const std::string& problem() const { return problem_; }

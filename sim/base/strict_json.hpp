@@ -4,12 +4,19 @@
 /// define duplicate names; Boost.JSON silently keeps the last one.
 #include <boost/json/value.hpp>
 #include <cstdint>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 
 namespace kvsim {
+
+/// What the parser of Boost.JSON asks of a handler that limits nothing by itself.
+struct NoJsonLimits {
+  static constexpr std::size_t max_array_size = static_cast<std::size_t>(-1);
+  static constexpr std::size_t max_object_size = static_cast<std::size_t>(-1);
+  static constexpr std::size_t max_string_size = static_cast<std::size_t>(-1);
+  static constexpr std::size_t max_key_size = static_cast<std::size_t>(-1);
+};
 
 /// Parses `text`, called `where` in messages. At most `max_values` values (members and elements included) and
 /// 32 levels. Throws Error(input).

@@ -1,6 +1,5 @@
 #include "sim/cost/device_pass.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "sim/base/error.hpp"

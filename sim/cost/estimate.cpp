@@ -1,7 +1,6 @@
 #include "sim/cost/estimate.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "sim/base/error.hpp"
 #include "sim/cost/checked.hpp"

@@ -1,6 +1,5 @@
 #include "sim/cost/holding.hpp"
 
-#include <algorithm>
 #include <string>
 
 #include "sim/base/error.hpp"
@@ -76,6 +75,20 @@ void append(std::vector<EqualLayers>& groups, EqualLayers layer) {
     groups.back().layers += layer.layers;
   else
     groups.push_back(std::move(layer));
+}
+
+/// What `lane` says of each lane, layer-major.
+template <class Lane>
+Holding lane_by_lane(const Model& model, std::size_t heads, Lane lane) {
+  Holding out;
+  std::size_t number = 0;
+  for (const auto& [layers, window] : model.window_runs())
+    for (std::uint64_t i = 0; i < layers; ++i) {
+      EqualLayers group{1, {}, window};
+      for (std::size_t head = 0; head < heads; ++head) append(group.lanes, lane(number++));
+      append(out.layers, std::move(group));
+    }
+  return out;
 }
 
 /// Returns how often each of `kv_heads` lanes is stored.
@@ -234,16 +247,8 @@ Holding rule_holding(const policy::Composition& composition, const Model& model,
     for (const std::size_t in_layer : shape.budgets) budgets.insert(budgets.end(), model.kv_heads, in_layer);
   else
     budgets = sim::lane_budgets(composition, shape, budget, {.tables = &tables});
-  Holding out;
-  std::size_t layer = 0;
-  for (const auto& [layers, window] : model.window_runs())
-    for (std::uint64_t i = 0; i < layers; ++i, ++layer) {
-      EqualLayers group{1, {}, window};
-      for (std::size_t head = 0; head < model.kv_heads; ++head)
-        append(group.lanes, rule.lane(budgets[layer * model.kv_heads + head], times));
-      append(out.layers, std::move(group));
-    }
-  return windowed(std::move(out));
+  return windowed(
+      lane_by_lane(model, model.kv_heads, [&](std::size_t lane) { return rule.lane(budgets[lane], times); }));
 }
 
 Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& cell, const Model& model,
@@ -252,24 +257,16 @@ Holding replayed_holding(const sim::Outcome& outcome, const sim::CellOutcome& ce
   if (outcome.n_layers != model.cached_layers()) bug("the model is not that of the replay", model.name);
   const std::uint64_t times =
       copies(stored_kv_heads == 0 ? outcome.n_kv_heads : stored_kv_heads, outcome.n_kv_heads);
-  Holding out;
-  std::size_t layer = 0;
-  for (const auto& [layers, window] : model.window_runs())
-    for (std::uint64_t i = 0; i < layers; ++i, ++layer) {
-      EqualLayers group{1, {}, window};
-      for (std::size_t head = 0; head < outcome.n_kv_heads; ++head) {
-        const sim::LaneOutcome& lane = cell.lanes[layer * outcome.n_kv_heads + head];
-        const bool grew = lane.held_at_end == lane.kept_tokens + outcome.decode;
-        EqualLanes held{times, lane.kept_tokens, grew ? kNoLimit : lane.held_at_end};
-        if (lane.stored && 8 * outcome.token_bytes == element_bits * outcome.token_numbers)
-          held.counted = CountedBits{lane.stored->kept_bits, lane.stored->held_bits};
-        if (lane.read && lane.read->later_loaded_tokens > 0)
-          held.hits = lane.read->hits / lane.read->later_loaded_tokens;
-        append(group.lanes, held);
-      }
-      append(out.layers, std::move(group));
-    }
-  return out;
+  return lane_by_lane(model, outcome.n_kv_heads, [&](std::size_t number) {
+    const sim::LaneOutcome& lane = cell.lanes[number];
+    const bool grew = lane.held_at_end == lane.kept_tokens + outcome.decode;
+    EqualLanes held{times, lane.kept_tokens, grew ? kNoLimit : lane.held_at_end};
+    if (lane.stored && 8 * outcome.token_bytes == element_bits * outcome.token_numbers)
+      held.counted = CountedBits{lane.stored->kept_bits, lane.stored->held_bits};
+    if (lane.read && lane.read->later_loaded_tokens > 0)
+      held.hits = lane.read->hits / lane.read->later_loaded_tokens;
+    return held;
+  });
 }
 
 policy::Cost cost_of(const policy::Composition& composition, const Model& model, std::uint64_t prompt,

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"

@@ -14,12 +14,7 @@ struct Storage {
   bool together = false;  ///< the lanes of a layer are one unit of the representation
 };
 
-/// What a lane holds: of the prompt, and generated tokens after it.
-struct LaneTokens {
-  std::uint64_t kept = 0, appended = 0;
-
-  std::uint64_t all() const { return kept + appended; }
-};
+using policy::LaneTokens;
 
 /// Returns what `lanes` lanes of a layer take, a sequence's tables included. A ledger knows no evictions
 /// after the prompt: groups that have lost a token count as whole. Throws Error(usage) when it does not fit

@@ -2,8 +2,6 @@
 
 #include <numeric>
 
-#include "sim/base/error.hpp"
-
 namespace kvsim::sim {
 
 using policy::Position;

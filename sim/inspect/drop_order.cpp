@@ -1,16 +1,14 @@
 #include "sim/inspect/drop_order.hpp"
 
 #include <algorithm>
-#include <numeric>
+
+#include "sim/base/order.hpp"
 
 namespace kvsim::sim {
 
 std::vector<double> attention_in_drop_order(std::span<const double> attention,
                                             std::span<const double> scores) {
-  std::vector<std::size_t> order(scores.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
+  const std::vector<std::size_t> order = least_first(scores);
   std::vector<double> out(order.size());
   for (std::size_t first = 0, end; first < order.size(); first = end) {
     double sum = 0;

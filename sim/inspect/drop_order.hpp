@@ -1,7 +1,6 @@
 #pragma once
 /// Computes what it costs to drop positions in a given order: HashEvict's cumulative attention loss, and the
 /// area that it calls attention loss ratio.
-#include <cstddef>
 #include <span>
 #include <vector>
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 
 #include "policies/parts/index/sim_hash.hpp"
 #include "sim/attention/attention_rows.hpp"
@@ -18,10 +17,6 @@ namespace {
 
 /// The correlations of one query head, one per hash length.
 using PerLength = std::vector<std::optional<double>>;
-
-double mean_of(std::span<const double> values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
 
 /// A query, the keys up to its position, and the attention that it pays them.
 struct Attended {

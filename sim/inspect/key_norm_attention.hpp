@@ -1,6 +1,5 @@
 #pragma once
 /// Measures the norm of each key of the prompt, and the attention that the key gets.
-#include <cstdint>
 #include <functional>
 #include <vector>
 

@@ -5,7 +5,6 @@
 /// A ranking is static: one score per prompt position, known at the end of the prompt. A policy whose scores
 /// change as tokens arrive is measured by its scores at that moment.
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "policies/api/spec.hpp"

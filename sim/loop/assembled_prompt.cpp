@@ -8,6 +8,7 @@
 #include "sim/attention/attention_rows.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
+#include "sim/base/order.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/rotary.hpp"
 #include "sim/base/workers.hpp"
@@ -278,10 +279,7 @@ Assembly parse_assembly(const std::string& text, const std::string& where) {
 }
 
 std::vector<std::size_t> most_deviating(std::span<const double> deviations, double percent) {
-  std::vector<std::size_t> order(deviations.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return deviations[a] > deviations[b]; });
+  std::vector<std::size_t> order = largest_first(deviations);
   order.resize(static_cast<std::size_t>(static_cast<double>(order.size()) * percent / 100));
   std::ranges::sort(order);
   return order;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "sim/attention/attention_rows.hpp"
+#include "sim/base/order.hpp"
 #include "sim/base/workers.hpp"
 
 namespace kvsim::sim {
@@ -93,9 +94,7 @@ std::vector<std::size_t> recomputed_tokens(const ChunkAttention& attention,
   const double impact = 1 / (1 + std::exp(-across / (sums[own] / (n * n))));
   const double kept = all > 0 ? common / all * (1 - changed_places(before)) : 1;
   const double share = std::min(alpha * impact * (1 - kept), 1.0);
-  std::vector<std::size_t> order(tokens);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return earlier[a] > earlier[b]; });
+  std::vector<std::size_t> order = largest_first(earlier);
   order.resize(static_cast<std::size_t>(std::ceil(share * n)));
   std::ranges::sort(order);
   return order;
@@ -103,9 +102,8 @@ std::vector<std::size_t> recomputed_tokens(const ChunkAttention& attention,
 
 void choose_across(std::span<Piece> pieces, double alpha, unsigned threads) {
   if (pieces.empty()) return;
-  std::vector<std::size_t> there(pieces.size());  // pieces in the order of their run
-  std::iota(there.begin(), there.end(), std::size_t{0});
-  std::ranges::sort(there, {}, [&](std::size_t i) { return pieces[i].lead; });
+  const std::vector<std::size_t> there =  // pieces in the order of their run
+      least_first(pieces.size(), [&](std::size_t i) { return pieces[i].lead; });
   std::vector<Chunk> chunks;
   std::vector<std::uint64_t> sizes;
   for (const std::size_t i : there) {

@@ -3,7 +3,6 @@
 /// included, as its prompt, and evicts down to the unit's budget. To the policy that prompt has positions 0,
 /// 1, 2, ...; keys and queries are those of the text, so that attention rows are true ones.
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 

@@ -33,16 +33,17 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
   if (reads_full_rows(eviction))
     return {name +
             "reads attention on evicted tokens (feedback=raw), which a running model does not compute"};
-  if (eviction.needs().second_pass && has_windows(sequence.model()))
+  if (eviction.needs().second_pass && sequence.model().has_windows())
     return {
         name +
         "needs a second pass of the model over the prompt, whose tokens have left the layers with a window"};
+  const std::string cell = composition.name + ": ";
   LoopPlan::LoopCellPlan plan;
   const auto probe = eviction.make_eviction(cache_unit(
       sequence.model(), 0, 0, eviction.layer_unit() ? sequence.model().n_kv_heads : 1, request.seed));
   if (const std::string why = chunk_crossing(sequence, composition, most_tokens(sequence, request));
       !why.empty())
-    return {composition.name + ": " + why};
+    return {cell + why};
   if (probe->streams_prompt()) {
     plan.prefill = Prefill::stream;
   } else if (request.prefill_tokens > 0) {
@@ -51,38 +52,38 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
   }
   if (request.drafts()) {
     if (plan.prefill != Prefill::dense)
-      plan.refused = composition.name +
-                     ": a draft begins with what the full cache has made of the prompt, and this cache "
+      plan.refused = cell +
+                     "a draft begins with what the full cache has made of the prompt, and this cache "
                      "processes the prompt itself";
     if (composition.representation && stores_pairs(sequence.model(), *composition.representation, 1))
-      plan.refused = composition.name + ": " + composition.representation->spec->name +
+      plan.refused = cell + composition.representation->spec->name +
                      " stores two layers together, and drafts are taken back layer by layer";
   }
   if (request.assembled && (plan.prefill != Prefill::dense || request.drafts()))
     plan.refused =
-        composition.name + ": a prompt that is put together of documents is there at once, and " +
+        cell + "a prompt that is put together of documents is there at once, and " +
         (request.drafts() ? "drafts begin with the full cache's" : "this cache processes it itself");
   if (composition.selection && plan.prefill != Prefill::dense)
     plan.refused =
-        composition.name +
-        ": a selection chooses from what is kept of a prompt that was processed with full attention, "
+        cell +
+        "a selection chooses from what is kept of a prompt that was processed with full attention, "
         "and this cache processes the prompt itself";
   if (composition.selection && request.positions != LoopPositions::text)
-    plan.refused = composition.name + ": the index of " + composition.selection->spec->name +
+    plan.refused = cell + "the index of " + composition.selection->spec->name +
                    " has keys as they are rotated in the text; --positions text runs it";
   if (composition.representation && plan.prefill != Prefill::dense)
-    plan.refused = composition.name +
-                   ": a representation stores what is kept of a prompt that was processed with "
+    plan.refused = cell +
+                   "a representation stores what is kept of a prompt that was processed with "
                    "exact numbers, and this cache processes the prompt itself";
   if (composition.representation && request.positions != LoopPositions::text)
-    plan.refused = composition.name + ": " + composition.representation->spec->name +
+    plan.refused = cell + composition.representation->spec->name +
                    " stores keys as they are rotated in the text; --positions text runs it";
   if (plan.prefill == Prefill::dense || !plan.refused.empty() ||
       !measures_prompt(composition.allocation, sequence))
     return plan;
   plan.profiled = request.profile_dense;
   if (!request.profile_dense)
-    plan.refused = composition.name + ": " + composition.allocation.spec->name +
+    plan.refused = cell + composition.allocation.spec->name +
                    " measures the whole prompt before anything is evicted, and this cache evicts while the "
                    "prompt arrives; with --profile dense a pass of its own measures it";
   return plan;

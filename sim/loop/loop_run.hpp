@@ -150,9 +150,6 @@ class LoopRun {
 
   /// Layers that are stored together have both processed the tokens of the step.
   void store_pairs();
-  /// In a layer that is stored together with another, the last prompt token has been attended as both prompts
-  /// left it; now it takes its slot anew, as it has come in this layer.
-  void rejoin(const LoopUnit& unit, Cache& cache, const OwnRows& own, std::size_t index) const;
   /// What the reference of a row's stream predicted the same token from.
   const Predicted& taught(std::size_t row) const {
     return streams_[streams_[active_[row]].reference].predicted.at(position_ + 1 - first_fed_);

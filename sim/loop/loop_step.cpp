@@ -85,7 +85,6 @@ void LoopRun::note_stored() {
 }
 
 void LoopRun::store_pairs() {
-  std::vector<float> keys, values;
   for (std::size_t number = 0; number < layers_.size(); ++number)
     for (LoopUnit& unit : layers_[number].units)
       for (Cache& cache : unit.caches()) {
@@ -95,29 +94,17 @@ void LoopRun::store_pairs() {
         const std::optional<int> partner = layers_[number].represented->partner(*unit.unit, stream.cell);
         if (!partner) continue;
         const OwnRows& there = stream.own[static_cast<std::size_t>(*partner)];
-        const std::size_t index = position_ - stream.first_own, dim = config_.head_dim;
-        keys.clear();
-        values.clear();
-        for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane) {
-          keys.insert(keys.end(), there.keys.row(lane, index), there.keys.row(lane, index) + dim);
-          values.insert(values.end(), there.values.row(lane, index), there.values.row(lane, index) + dim);
-        }
-        if (is_again(position_)) rejoin(unit, cache, stream.own[number], index);
-        cache.stored->pair(cache.own_slot, {keys.data(), unit.n_lanes, dim, dim},
-                           {values.data(), unit.n_lanes, dim, dim});
+        const std::size_t index = position_ - stream.first_own;
+        // The last prompt token has been attended as both prompts left it; now it takes its slot anew, as it
+        // has come in this layer.
+        if (const OwnRows& own = stream.own[number]; is_again(position_))
+          cache.stored->join({&cache.own_slot, 1}, {static_cast<Position>(position_),
+                                                    own.keys.of_heads(unit.first_lane, unit.n_lanes, index),
+                                                    own.values.of_heads(unit.first_lane, unit.n_lanes, index),
+                                                    {}});
+        cache.stored->pair(cache.own_slot, there.keys.of_heads(unit.first_lane, unit.n_lanes, index),
+                           there.values.of_heads(unit.first_lane, unit.n_lanes, index));
       }
-}
-
-void LoopRun::rejoin(const LoopUnit& unit, Cache& cache, const OwnRows& own, std::size_t index) const {
-  const std::size_t dim = config_.head_dim;
-  std::vector<float> keys, values;
-  for (std::size_t lane = unit.first_lane; lane < unit.first_lane + unit.n_lanes; ++lane) {
-    keys.insert(keys.end(), own.keys.row(lane, index), own.keys.row(lane, index) + dim);
-    values.insert(values.end(), own.values.row(lane, index), own.values.row(lane, index) + dim);
-  }
-  const MatrixView all_keys{keys.data(), unit.n_lanes, dim, dim},
-      all_values{values.data(), unit.n_lanes, dim, dim};
-  cache.stored->join({&cache.own_slot, 1}, {static_cast<Position>(position_), all_keys, all_values, {}});
 }
 
 void LoopRun::require_finite(std::span<const float> logits, std::size_t position) const {

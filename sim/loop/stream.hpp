@@ -42,6 +42,10 @@ class TokenRows {
     return data_.data() + (head * rows_ + index) * dim_;
   }
   void set(std::size_t index, MatrixView heads);
+  /// [n, dim] of one row in heads first .. first + n - 1.
+  MatrixView of_heads(std::size_t first, std::size_t n, std::size_t index) const {
+    return {row(first, index), n, dim_, rows_ * dim_};
+  }
   /// [rows, dim] of one head.
   MatrixView of(std::size_t head) const { return {row(head, 0), rows_, dim_, dim_}; }
 

@@ -112,19 +112,4 @@ void AllocationPass::run_group(LaneGroup group, Progress& progress) {
   }
 }
 
-std::vector<std::vector<double>> AllocationPass::profiles(const policy::Part& allocation) const {
-  const auto found = profiled_.find(allocation.text());
-  return found == profiled_.end() ? PerLane{} : found->second.values;
-}
-
-std::vector<std::vector<double>> AllocationPass::losses(const policy::Part& oracle) const {
-  const auto found = of_oracles_.find(oracle.text());
-  return found == of_oracles_.end() ? PerLane{} : found->second.values;
-}
-
-std::vector<std::vector<double>> AllocationPass::scores(const policy::Part& eviction) const {
-  const auto found = scored_.find(eviction.text());
-  return found == scored_.end() ? PerLane{} : found->second.values;
-}
-
 }  // namespace kvsim::sim

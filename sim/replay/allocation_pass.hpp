@@ -13,6 +13,8 @@
 namespace kvsim::sim {
 
 class AllocationPass {
+  using PerLane = std::vector<std::vector<double>>;
+
  public:
   /// Covers the cells of `plan` that are not skipped. Computes nothing yet.
   AllocationPass(const trace::Sequence& sequence, const Request& request, const Plan& plan);
@@ -22,14 +24,13 @@ class AllocationPass {
   void run(Workers& workers, Progress& progress);
 
   /// Per lane, layer-major; empty if no cell asks for the profile (the scores) of the part.
-  std::vector<std::vector<double>> profiles(const policy::Part& allocation) const;
-  std::vector<std::vector<double>> scores(const policy::Part& eviction) const;
+  PerLane profiles(const policy::Part& allocation) const { return values_of(profiled_, allocation); }
+  PerLane scores(const policy::Part& eviction) const { return values_of(scored_, eviction); }
   /// Per lane, layer-major: Oracle::losses() of the lane's unit, at every budget; empty if no cell asks for
   /// them.
-  std::vector<std::vector<double>> losses(const policy::Part& oracle) const;
+  PerLane losses(const policy::Part& oracle) const { return values_of(of_oracles_, oracle); }
 
  private:
-  using PerLane = std::vector<std::vector<double>>;
   struct Profiled {
     const policy::Part* part = nullptr;
     RowRequirement requirement;
@@ -39,6 +40,11 @@ class AllocationPass {
     const EvictionGroup* eviction_group = nullptr;
     PerLane values;
   };
+  template <class Measured>
+  static PerLane values_of(const std::map<std::string, Measured>& measured, const policy::Part& part) {
+    const auto found = measured.find(part.text());
+    return found == measured.end() ? PerLane{} : found->second.values;
+  }
   void run_group(LaneGroup group, Progress& progress);
   std::vector<LaneGroup> groups() const;
   bool empty() const { return profiled_.empty() && scored_.empty() && of_oracles_.empty(); }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/base/order.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/base/workers.hpp"
 #include "sim/replay/allocation_pass.hpp"
@@ -60,10 +60,8 @@ std::vector<std::vector<double>> allocation_shares(const trace::Sequence& sequen
 }
 
 std::vector<std::size_t> sampled_runs(std::size_t n, double share, std::uint64_t seed) {
-  std::vector<std::size_t> order(n);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return combine({seed, key_of("sampled_runs"), a}) < combine({seed, key_of("sampled_runs"), b});
+  std::vector<std::size_t> order = least_first(n, [&](std::size_t run) {
+    return combine({seed, key_of("sampled_runs"), run});
   });
   const auto wanted = static_cast<std::size_t>(std::lround(share * static_cast<double>(n)));
   order.resize(std::clamp<std::size_t>(wanted, std::min<std::size_t>(n, 1), n));

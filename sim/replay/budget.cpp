@@ -42,7 +42,7 @@ std::size_t fitting_tokens(const policy::Composition& composition, const trace::
   const double units = together ? 1 : model.n_kv_heads;
   const auto taken = [&](std::size_t tokens) {
     policy::Ledger of_layers;
-    if (!has_windows(model)) {
+    if (!model.has_windows()) {
       of_layers = composition.representation->ledger_of_layers(shape, tokens, 0);
     } else {
       for (shape.layer = 0; shape.layer < model.n_layers; ++shape.layer)
@@ -78,10 +78,6 @@ std::size_t share_of(const Budget& budget, std::size_t tokens) {
 }
 
 }  // namespace
-
-bool has_windows(const trace::Model& model) {
-  return std::ranges::any_of(model.layer_window, [](std::int32_t window) { return window >= 0; });
-}
 
 policy::StorageShape storage_shape(const trace::Sequence& sequence) {
   const trace::Model& model = sequence.model();
@@ -141,7 +137,7 @@ std::size_t budget_tokens(const Budget& budget, const trace::Sequence& sequence,
     const double lanes = static_cast<double>(model.n_layers) * model.n_kv_heads;
     if (composition.representation)
       tokens = static_cast<double>(fitting_tokens(composition, sequence, 8 * budget.value));
-    else if (has_windows(model))
+    else if (model.has_windows())
       tokens = static_cast<double>(fitting_in_windows(sequence, budget.value));
     else
       tokens = std::floor(budget.value / (lanes * static_cast<double>(token_bytes(sequence))));

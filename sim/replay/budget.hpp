@@ -42,9 +42,6 @@ std::vector<std::size_t> layer_budgets(const Budget& budget, const trace::Sequen
 /// than that.
 std::uint64_t prompt_bytes(const trace::Sequence& sequence);
 
-/// Whether some layer has a sliding window.
-bool has_windows(const trace::Model& model);
-
 /// Returns the shape of one lane's cache, in the trace's element type.
 policy::StorageShape storage_shape(const trace::Sequence& sequence);
 

@@ -21,13 +21,11 @@ std::string idle_selection(const policy::Composition& composition) {
 std::optional<std::size_t> kept_ends(std::span<const policy::Position> kept, std::size_t first_held,
                                      std::size_t prompt) {
   if (kept.empty() || kept.size() >= prompt - first_held) return {};
-  std::vector<policy::Position> ascending(kept.begin(), kept.end());
-  std::ranges::sort(ascending);
+  const std::vector<policy::Position> all = policy::ascending(kept);
   std::size_t first = 0;
-  while (first < ascending.size() && static_cast<std::size_t>(ascending[first]) == first_held + first)
-    ++first;
-  for (std::size_t i = first; i < ascending.size(); ++i)
-    if (static_cast<std::size_t>(ascending[i]) != prompt - ascending.size() + i) return {};
+  while (first < all.size() && static_cast<std::size_t>(all[first]) == first_held + first) ++first;
+  for (std::size_t i = first; i < all.size(); ++i)
+    if (static_cast<std::size_t>(all[i]) != prompt - all.size() + i) return {};
   return first;
 }
 

@@ -93,6 +93,11 @@ void check_same_text(const PredictionRun& run) {
                 "Both models read the same text, with one tokenizer.");
 }
 
+/// Numbers of the map to one head of `large`.
+std::size_t map_numbers(const trace::Model& large, const trace::Model& small, trace::Tensor tensor) {
+  return (std::size_t{small.n_kv_heads} * tensor_dim(small, tensor) + 1) * tensor_dim(large, tensor);
+}
+
 std::string maker_of(const trace::Model& small, std::span<const std::size_t> from) {
   std::string out = "kv_prediction of " + small.name + ", " + std::to_string(small.n_kv_heads) +
                     " KV heads of " + std::to_string(small.head_dim) + " and " +
@@ -139,11 +144,10 @@ Calibration fit_prediction(std::span<const PredictionRun> runs, std::span<const 
                 "the prompts", "Give more runs, or --ridge 0.001.");
   progress.total.store(2 * model.n_layers, std::memory_order_relaxed);
   for (const trace::Tensor tensor : kTensors) {
-    const std::size_t dim = tensor_dim(model, tensor),
-                      numbers = (std::size_t{small.n_kv_heads} * tensor_dim(small, tensor) + 1) * dim;
+    const std::size_t dim = tensor_dim(model, tensor);
     Calibration::Table& table = out.tables.emplace_back();
     table.name = tensor == trace::Tensor::key ? "keys" : "values";
-    table.numbers = numbers;
+    table.numbers = map_numbers(model, small, tensor);
     for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) {
       progress.check();
       const Matrix map = fitted(runs, tensor, layer, from[layer], ridge);
@@ -170,14 +174,11 @@ std::vector<std::size_t> check_prediction(const Calibration& maps, const Predict
   std::vector<std::size_t> from;
   for (const std::string_view layer : split(std::string_view(maps.maker).substr(begin + layers.size()), ' '))
     from.push_back(tokens_of(layer).value_or(small.n_layers));
-  const auto numbers = [&](trace::Tensor tensor) {
-    return (std::size_t{small.n_kv_heads} * tensor_dim(small, tensor) + 1) * tensor_dim(model, tensor);
-  };
   if (from.size() != maps.n_layers ||
       std::ranges::any_of(from, [&](std::size_t l) { return l >= small.n_layers; }) ||
       maps.maker != maker_of(small, from) || maps.tables.size() != 2 ||
-      maps.tables[0].numbers != numbers(trace::Tensor::key) ||
-      maps.tables[1].numbers != numbers(trace::Tensor::value))
+      maps.tables[0].numbers != map_numbers(model, small, trace::Tensor::key) ||
+      maps.tables[1].numbers != map_numbers(model, small, trace::Tensor::value))
     usage_error("is of another model than the maps (" + maps.maker + ")", run.small_name);
   check_same_text(run);
   if (measured_on(maps, run.large->source().content_sha256(), prompt_digest(*run.large)) != nullptr)

@@ -1,7 +1,6 @@
 #include "sim/replay/plan.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 
 #include "sim/base/error.hpp"
@@ -93,20 +92,18 @@ void check_crossing(const trace::Model& model, const policy::Composition& compos
   const std::string& part = group.part->spec->name;
   const bool selects = group.part->spec->kind() == policy::Kind::selection;
   if (!group.crosses) return;
+  const std::string crosses =
+      selects ? "lets one layer choose for others" : "stores a token once for two layers";
   if (std::ranges::adjacent_find(model.layer_window, std::not_equal_to()) != model.layer_window.end())
-    usage_error(
-        std::string(selects ? "lets one layer choose for others" : "stores a token once for two layers") +
-            ", which hold other tokens where only some have a sliding window",
-        composition.name, "Leave +" + part + " out.");
+    usage_error(crosses + ", which hold other tokens where only some have a sliding window", composition.name,
+                "Leave +" + part + " out.");
   if (!eviction.keeps_all())
-    usage_error(
-        std::string(selects ? "lets one layer choose for others" : "stores a token once for two layers") +
-            ", and " + eviction.name + " decides in each by itself which tokens stay",
-        composition.name, "Write full+" + part + ".");
-  if (selects && composition.representation)
-    usage_error("lets one layer choose for others by keys as they come, and " +
-                    composition.representation->spec->name + " stores others",
+    usage_error(crosses + ", and " + eviction.name + " decides in each by itself which tokens stay",
                 composition.name, "Write full+" + part + ".");
+  if (selects && composition.representation)
+    usage_error(
+        crosses + " by keys as they come, and " + composition.representation->spec->name + " stores others",
+        composition.name, "Write full+" + part + ".");
 }
 
 /// Returns the cell's budget of each layer. Throws Error(usage) when one is below the policy's floor.

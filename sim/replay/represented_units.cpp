@@ -6,23 +6,15 @@ namespace kvsim::sim {
 
 RepresentedUnits::RepresentedUnits(const Plan& plan, const GroupTensors& tensors, std::uint64_t seed,
                                    const policy::Tables* tables)
-    : plan_(&plan),
-      tensors_(&tensors),
-      parts_(plan.representation_groups, tensors, seed, tables,
+    : tensors_(&tensors),
+      parts_(plan, &Plan::CellPlan::representation, plan.representation_groups, tensors, seed, tables,
              [](const policy::Part& part, const policy::CacheUnit& unit) {
                return part.make_representation(unit);
              }) {}
 
-void RepresentedUnits::add(const ReplayUnit& unit) {
-  for (const std::size_t cell : unit.eviction_group().cells)
-    if (const std::size_t number = plan_->cells[cell].representation; number != Plan::kNone)
-      parts_.add(unit, number);
-}
-
 std::optional<int> RepresentedUnits::partner(const ReplayUnit& unit, std::size_t cell) const {
-  const std::size_t number = plan_->cells[cell].representation;
-  if (number == Plan::kNone) return {};
-  return parts_.at(unit, number).partner();
+  const policy::Representation* representation = parts_.of(unit, cell);
+  return representation == nullptr ? std::nullopt : representation->partner();
 }
 
 void RepresentedUnits::finish_pairs() {
@@ -46,11 +38,11 @@ void RepresentedUnits::pair(const ReplayUnit& unit, Cache& cache, std::size_t po
 }
 
 void RepresentedUnits::store(ReplayUnit& unit, Cache& cache, std::size_t cell, const Token* again) const {
-  const std::size_t number = plan_->cells[cell].representation;
-  if (number == Plan::kNone) return;
+  policy::Representation* representation = parts_.of(unit, cell);
+  if (representation == nullptr) return;
   policy::StorageShape of_lane = storage_shape(tensors_->sequence());
   of_lane.layer = tensors_->group().layer;
-  unit.store(cache, parts_.at(unit, number), parts_.group(number).needs.decode_rows, of_lane, again);
+  unit.store(cache, *representation, parts_.group(cell)->needs.decode_rows, of_lane, again);
 }
 
 }  // namespace kvsim::sim

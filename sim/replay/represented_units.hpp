@@ -14,7 +14,7 @@ class RepresentedUnits {
                    const policy::Tables* tables);
 
   /// Makes the representations of the unit's cells.
-  void add(const ReplayUnit& unit);
+  void add(const ReplayUnit& unit) { parts_.add(unit); }
   /// Appends what they observe of the prompt.
   void subscribe(std::vector<Subscription>& subscriptions) const { parts_.subscribe(subscriptions); }
   /// After the prompt: shows it to representations that store two layers together.
@@ -29,7 +29,6 @@ class RepresentedUnits {
   void store(ReplayUnit& unit, Cache& cache, std::size_t cell, const Token* again = nullptr) const;
 
  private:
-  const Plan* plan_;
   const GroupTensors* tensors_;
   UnitParts<policy::Representation> parts_;
   std::map<int, GroupTensors> partners_;  ///< the same lanes of other layers, by layer

@@ -4,17 +4,10 @@ namespace kvsim::sim {
 
 SelectedUnits::SelectedUnits(const Plan& plan, const GroupTensors& tensors, std::uint64_t seed,
                              const policy::Tables* tables)
-    : plan_(&plan),
-      tensors_(&tensors),
+    : tensors_(&tensors),
       parts_(
-          plan.selection_groups, tensors, seed, tables,
+          plan, &Plan::CellPlan::selection, plan.selection_groups, tensors, seed, tables,
           [](const policy::Part& part, const policy::CacheUnit& unit) { return part.make_selection(unit); }) {
-}
-
-void SelectedUnits::add(const ReplayUnit& unit) {
-  for (const std::size_t cell : unit.eviction_group().cells)
-    if (const std::size_t number = plan_->cells[cell].selection; number != Plan::kNone)
-      parts_.add(unit, number);
 }
 
 void SelectedUnits::read_leaders() {
@@ -28,9 +21,8 @@ void SelectedUnits::read_leaders() {
 }
 
 std::optional<int> SelectedUnits::leader(const ReplayUnit& unit, std::size_t cell) const {
-  const std::size_t number = plan_->cells[cell].selection;
-  if (number == Plan::kNone) return {};
-  return parts_.at(unit, number).leader();
+  const policy::Selection* selection = parts_.of(unit, cell);
+  return selection == nullptr ? std::nullopt : selection->leader();
 }
 
 template <class Use>
@@ -46,11 +38,10 @@ void SelectedUnits::with_tokens(const ReplayUnit& unit, const Cache& cache, cons
 
 void SelectedUnits::begin(const ReplayUnit& unit, Cache& cache, std::size_t cell,
                           const policy::StoredTokens* tokens) const {
-  const std::size_t number = plan_->cells[cell].selection;
-  if (number == Plan::kNone) return;
-  const policy::Selection& selection = parts_.at(unit, number);
-  const GroupTensors& tensors = tensors_of(selection.leader());
-  cache.reads = std::make_unique<SelectedReads>(parts_.group(number).part->spec->name, selection.selector(),
+  const policy::Selection* selection = parts_.of(unit, cell);
+  if (selection == nullptr) return;
+  const GroupTensors& tensors = tensors_of(selection->leader());
+  cache.reads = std::make_unique<SelectedReads>(parts_.group(cell)->part->spec->name, selection->selector(),
                                                 unit.n_lanes(), tensors_->sequence().model().group());
   const GroupTensors::PromptView prompt(tensors, unit.first_lane());
   if (tokens) return cache.reads->begin(prompt, *tokens);

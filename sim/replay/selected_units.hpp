@@ -14,7 +14,7 @@ class SelectedUnits {
                 const policy::Tables* tables);
 
   /// Makes the selections of the unit's cells.
-  void add(const ReplayUnit& unit);
+  void add(const ReplayUnit& unit) { parts_.add(unit); }
   /// Appends what they observe of the prompt.
   void subscribe(std::vector<Subscription>& subscriptions) const { parts_.subscribe(subscriptions); }
   /// After the prompt: reads the layers that choose for this one.
@@ -38,7 +38,6 @@ class SelectedUnits {
   template <class Use>
   void with_tokens(const ReplayUnit& unit, const Cache& cache, const GroupTensors& tensors, Use use) const;
 
-  const Plan* plan_;
   const GroupTensors* tensors_;
   UnitParts<policy::Selection> parts_;
   std::map<int, GroupTensors> leaders_;  ///< the same lanes of other layers, by layer

@@ -210,9 +210,7 @@ std::vector<float> TableFiles::calibrated(const policy::CalibrationRequest& requ
   if (found == from.tables.end())
     input_error("is not there", request.file + ":/tables/" + std::string(table),
                 "Make it anew: kvsim calibrate.");
-  const std::size_t lane = static_cast<std::size_t>(layer) * n_kv_heads_ + static_cast<std::size_t>(kv_head);
-  const auto begin = found->values.begin() + static_cast<std::ptrdiff_t>(lane * found->numbers);
-  return {begin, begin + static_cast<std::ptrdiff_t>(found->numbers)};
+  return lane_of(found->values, layer, kv_head);
 }
 
 std::vector<std::vector<double>> TableFiles::matrix(std::string_view file) const {

@@ -1,6 +1,16 @@
 #pragma once
-/// A subcommand of kvsim. One file each (command_NAME.cpp); main.cpp lists them.
+/// A subcommand of kvsim, and the words that every one is written in: options, their numbers, errors, and
+/// where results and notes go. One file each (command_NAME.cpp); run_command.cpp lists them.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/error.hpp"
 #include "tools/options/command_tree.hpp"
+#include "tools/options/option_numbers.hpp"
+#include "tools/printing/formatted_output.hpp"
+#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 

@@ -1,17 +1,9 @@
 // kvsim agreement: how well a replay orders policies as the answers of the running model do.
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "analysis/agreement/loop_agreement.hpp"
-#include "analysis/results/document.hpp"
 #include "analysis/results/reading/read_tables.hpp"
-#include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
-#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -1,17 +1,12 @@
 // kvsim allocate: what an allocation decides on some recorded runs, as shares, or tokens where it decides the
 // total too, that fixed(shares=...) applies to others.
 #include <boost/json.hpp>
-#include <ostream>
 #include <thread>
 
 #include "sim/replay/allocation_shares.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -106,8 +101,7 @@ void add_allocate_command(Command app) {
   command.add_option("--cut", options->cut, "CUT", kCutHelp);
   command.add_option("-o,--output", options->output, "FILE",
                      "The shares go to this file instead of standard output");
-  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)",
-                     between(1U, 4096U));
+  add_threads(command, options->threads, 4096);
   command.add_option("--seed", options->seed, "N", "Of the sample and of random policies");
   command.add_flag("--overwrite", options->overwrite, "Replace an existing output file");
   command.add_flag("--quiet", options->quiet, "No progress on standard error");

@@ -1,19 +1,11 @@
 // kvsim analyze: what recorded runs show, without replaying a policy.
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "analysis/kinds/kind.hpp"
-#include "analysis/results/document.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/param_value.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -58,8 +50,7 @@ void run_kind(const analysis::Kind& kind, const AnalyzeOptions& options) {
   analysis::Settings settings(kind.settings);
   for (std::size_t i = 0; i < kind.settings.size(); ++i)
     settings.set(kind.settings[i].name, options.values[i], "--" + kind.settings[i].name);
-  const analysis::Format format = chosen_format(options);
-  FormattedOutput output(format, options.output, options.overwrite);
+  FormattedOutput output(options);
 
   analysis::Document document{.analysis = kind.name, .traces = {}, .records = {kind.columns, {}}};
   for (const ParamValue& value : settings.entries)
@@ -97,8 +88,7 @@ void add_kind(Command analyze, const analysis::Kind& kind) {
   }
   command.add_option("--sequence", options->sequence, "N|all", kSequenceHelp);
   add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)",
-                     between(1U, 4096U));
+  add_threads(command, options->threads, 4096);
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   command.callback([options, &kind] { run_kind(kind, *options); });
 }

@@ -1,9 +1,7 @@
 // kvsim calibrate: what a representation or a selection learns of some recorded runs, as a file that its
 // file= names when it is used on others.
-#include <ostream>
 
 #include "policies/api/composition.hpp"
-#include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/partial_file.hpp"
 #include "sim/base/sizes.hpp"
@@ -13,10 +11,6 @@
 #include "sim/replay/kv_prediction.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 namespace {

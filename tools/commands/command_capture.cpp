@@ -1,6 +1,5 @@
 // kvsim capture: run a checkpoint on a prompt and record what its attention saw.
 #include <cstdio>
-#include <memory>
 #include <ostream>
 
 #include "analysis/results/numbers.hpp"
@@ -8,10 +7,6 @@
 #include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
 #include "tools/options/option_groups.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 #include "traces/capture/capture.hpp"
 
 namespace kvsim::tools {
@@ -142,8 +137,7 @@ void add_capture_command(Command app) {
   command.add_option(
       "--compute", capture.compute, "",
       "Arithmetic: auto | f32 | bf16; auto is bf16 for a bf16 checkpoint on a CUDA device, else f32");
-  command.add_option("--threads", capture.threads, "N", "Never changes a result (default: all)",
-                     between(1U, 1024U));
+  add_threads(command, capture.threads, 1024);
   command.add_required("-o,--output", capture.output, "FILE", "The trace");
   command.add_flag("--overwrite", capture.overwrite, "Replace an existing trace");
   command.add_flag("--quiet", options->quiet, "No progress");

@@ -1,6 +1,5 @@
 // kvsim choose: the setting of a cache that answers best under a cap, on prompts that the search never saw.
 #include <cmath>
-#include <memory>
 #include <ostream>
 
 #include "analysis/choice/choose.hpp"
@@ -18,8 +17,6 @@
 #include "tools/options/cost_options.hpp"
 #include "tools/options/cost_request.hpp"
 #include "tools/options/mistaken_files.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/printing/front_end.hpp"
 #include "traces/capture/chat_prompt.hpp"
 
 namespace kvsim::tools {
@@ -285,12 +282,8 @@ void add_choose_command(Command app) {
                      "Of the settings, the split of the prompts, and random policies");
   command.add_required("-o,--output", request.folder, "DIR", "Folder for what was found");
   command.add_flag("--resume", request.resume, "Go on where a choice in that folder was stopped");
-  command.add_option("--threads", request.evaluation.threads, "N", "Never changes a result (default: all)",
-                     between(1U, 1024U));
-  command
-      .add_option("--memory-limit", request.evaluation.memory_limit, "SIZE", "As of kvsim evaluate",
-                  byte_count())
-      .default_str("");
+  add_threads(command, request.evaluation.threads, 1024);
+  add_memory_limit(command, request.evaluation.memory_limit, "As of kvsim evaluate");
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   command.callback([options] { choose(*options); });
 }

@@ -1,13 +1,9 @@
 // kvsim completion: a script that completes kvsim's command line in a shell.
-#include <memory>
 #include <ostream>
-#include <string>
 
-#include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/completion.hpp"
-#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 

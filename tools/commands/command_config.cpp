@@ -1,12 +1,8 @@
 // kvsim config: what a study file may say.
-#include <memory>
 
-#include "analysis/results/document.hpp"
 #include "analysis/study/config/study_fields.hpp"
 #include "sim/base/param_value.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -66,8 +62,7 @@ analysis::Records reference() {
 }
 
 void write_reference(const OutputOptions& options) {
-  FormattedOutput(chosen_format(options), options.output, options.overwrite)
-      .commit({.analysis = "reference", .traces = {}, .records = reference()});
+  FormattedOutput(options).commit({.analysis = "reference", .traces = {}, .records = reference()});
 }
 
 }  // namespace

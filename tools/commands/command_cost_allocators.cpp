@@ -1,21 +1,16 @@
 // kvsim cost allocators: what ways to give out cache memory leave unused, for requests of given lengths.
-#include <memory>
 #include <ostream>
-#include <vector>
 
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/reading/read_csv.hpp"
 #include "analysis/results/text_table.hpp"
-#include "sim/base/error.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/cost/memory.hpp"
 #include "sim/cost/pool.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/output_options.hpp"
 #include "tools/printing/cost_document.hpp"
-#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 namespace {

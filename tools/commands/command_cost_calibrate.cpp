@@ -2,16 +2,11 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <memory>
 
-#include "analysis/results/document.hpp"
 #include "analysis/results/numbers.hpp"
-#include "sim/base/error.hpp"
 #include "sim/cost/calibration.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
 #include "traces/format/reader.hpp"
 
 namespace kvsim::tools {

@@ -1,27 +1,19 @@
 // kvsim cost estimate: bytes and seconds at points of prompts, batches and budgets, or of a recorded run.
-#include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <ostream>
-#include <string>
 #include <thread>
 
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/drawing/draw_figure.hpp"
 #include "analysis/figures/figure_kind.hpp"
 #include "analysis/results/records.hpp"
-#include "sim/base/error.hpp"
+#include "sim/base/folder_entries.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"
 #include "tools/options/cost_options.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/traced_model.hpp"
 #include "tools/printing/cost_document.hpp"
-#include "tools/printing/cost_notes.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -82,9 +74,7 @@ void draw_costs(const analysis::Records& costs, const std::string& place, bool o
     return output.commit(analysis::drawing_of(figures.front(), analysis::Theme::light,
                                               analysis::parse_output(extension(place).substr(1))));
   }
-  std::error_code failed;
-  std::filesystem::create_directories(place, failed);
-  if (failed) input_error("cannot be made: " + failed.message(), place);
+  make_folders(place);
   for (const analysis::Figure& figure : figures) analysis::draw_figure(figure, place);
 }
 

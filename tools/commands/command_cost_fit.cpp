@@ -1,12 +1,9 @@
 // kvsim cost fit: the largest budget and batch within limits.
-#include <memory>
 
 #include "analysis/cost/cost_table.hpp"
-#include "sim/base/sizes.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/cost_options.hpp"
 #include "tools/printing/cost_document.hpp"
-#include "tools/printing/cost_notes.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -1,5 +1,4 @@
 // kvsim cost models, kvsim cost machines: what is known by name.
-#include <memory>
 #include <ostream>
 
 #include "analysis/cost/cost_table.hpp"
@@ -9,7 +8,6 @@
 #include "sim/cost/machine.hpp"
 #include "sim/cost/memory.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/output_options.hpp"
 #include "tools/printing/cost_document.hpp"
 
 namespace kvsim::tools {

@@ -1,22 +1,14 @@
 // kvsim diff: what two results, or two traces, say differently.
 #include <algorithm>
 #include <cmath>
-#include <memory>
-#include <optional>
-#include <string>
 #include <string_view>
 
+#include "analysis/report/wording.hpp"
 #include "analysis/results/diff.hpp"
-#include "analysis/results/document.hpp"
 #include "analysis/results/reading/read_hdf5.hpp"
 #include "analysis/results/reading/read_tables.hpp"
-#include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 #include "traces/comparison/trace_comparison.hpp"
 
 namespace kvsim::tools {
@@ -162,10 +154,6 @@ struct DiffOptions : OutputOptions {
   bool quiet = false;
 };
 
-std::string counted(std::uint64_t n, const std::string& what) {
-  return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
-}
-
 analysis::Document diff_results(const DiffOptions& options) {
   if (options.row_tolerance || options.per != "all")
     usage_error("is for traces; these are results", options.row_tolerance ? "--row-tolerance" : "--per");
@@ -174,8 +162,9 @@ analysis::Document diff_results(const DiffOptions& options) {
       analysis::compare(analysis::read_tables(options.a), analysis::read_tables(options.b), tolerance);
   analysis::Document document{.analysis = "diff", .traces = {}, .records = found.findings};
   document.settings = {{"a", options.a}, {"b", options.b}, {"tolerance", tolerance}};
-  document.notes = {"Compared: " + counted(found.values, "value") + " in " + counted(found.rows, "row") +
-                    " of " + counted(found.tables, "table") + "."};
+  document.notes = {"Compared: " + analysis::count_text(found.values, "value") + " in " +
+                    analysis::count_text(found.rows, "row") + " of " +
+                    analysis::count_text(found.tables, "table") + "."};
   if (found.findings.rows.empty()) document.notes.push_back("No differences.");
   return document;
 }

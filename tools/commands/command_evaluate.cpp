@@ -1,8 +1,6 @@
 // kvsim evaluate: what the model answers when its cache is the policy's.
 #include <algorithm>
 #include <map>
-#include <memory>
-#include <optional>
 #include <ostream>
 #include <set>
 #include <span>
@@ -11,7 +9,6 @@
 #include "analysis/loop/context_turns.hpp"
 #include "analysis/loop/draft_rows.hpp"
 #include "analysis/loop/evaluation.hpp"
-#include "analysis/results/document.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/read_file.hpp"
@@ -22,10 +19,6 @@
 #include "tools/options/chosen_sequences.hpp"
 #include "tools/options/mistaken_files.hpp"
 #include "tools/options/option_groups.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
-#include "tools/printing/front_end.hpp"
 #include "traces/capture/chat_prompt.hpp"
 
 namespace kvsim::tools {
@@ -47,7 +40,7 @@ struct EvaluateOptions : OutputOptions {
 
 /// The number of a word among those that an option takes.
 std::size_t chosen(const std::string& word, const char* option, const std::vector<std::string>& words) {
-  const auto found = std::find(words.begin(), words.end(), word);
+  const auto found = std::ranges::find(words, word);
   if (found == words.end()) usage_error("unknown choice '" + word + "'", option, suggestion(word, words));
   return static_cast<std::size_t>(found - words.begin());
 }
@@ -162,8 +155,7 @@ void tell_idle(const analysis::Records& records) {
 /// What ends the drawing of prompts is that the full cache answers them.
 void check_answered(const EvaluateOptions& options, const analysis::EvaluationOptions& evaluation) {
   if (options.answered == 0) return;
-  const bool greedy = std::find(evaluation.modes.begin(), evaluation.modes.end(), sim::LoopMode::greedy) !=
-                      evaluation.modes.end();
+  const bool greedy = std::ranges::find(evaluation.modes, sim::LoopMode::greedy) != evaluation.modes.end();
   if (!greedy || evaluation.scope != analysis::AnswerScope::answer)
     usage_error("counts answers that the full cache generates", "--answered",
                 "Say --mode both or greedy, and leave --per out.");
@@ -173,7 +165,7 @@ void check_answered(const EvaluateOptions& options, const analysis::EvaluationOp
 bool enough_answered(const analysis::Records& rows, const std::string& workload, std::size_t cuts,
                      std::uint64_t answered) {
   const std::vector<analysis::FullAnswers> all = analysis::full_answers(rows);
-  return std::count_if(all.begin(), all.end(), [&](const analysis::FullAnswers& each) {
+  return std::ranges::count_if(all, [&](const analysis::FullAnswers& each) {
            return each.workload == workload && each.right >= answered;
          }) == static_cast<std::ptrdiff_t>(cuts);
 }
@@ -261,7 +253,7 @@ void choose_helper(const EvaluateOptions& options, analysis::EvaluationOptions& 
 void announce(const analysis::Evaluation& model, std::span<const capture::WorkloadItem> items,
               const analysis::EvaluationOptions& evaluation, std::size_t policies, std::size_t budgets) {
   const auto contexts = analysis::by_context(items);
-  const auto longest = std::max_element(contexts.begin(), contexts.end(), [](const auto& a, const auto& b) {
+  const auto longest = std::ranges::max_element(contexts, [](const auto& a, const auto& b) {
     return a.front().prompt.size() < b.front().prompt.size();
   });
   // At once, so that an interruption does not end a line of it.
@@ -486,12 +478,8 @@ void add_evaluate_command(Command app) {
   add_output_options(command, *options);
   command.add_option("--decisions", options->decisions, "FILE",
                      "Store which positions each lane held, and when, as HDF5 (one prompt at one cut)");
-  command.add_option("--threads", evaluation.threads, "N", "Never changes a result (default: all)",
-                     between(1U, 1024U));
-  command
-      .add_option("--memory-limit", evaluation.memory_limit, "SIZE",
-                  "Refuse a prompt that needs more: 512MiB, 2GiB", byte_count())
-      .default_str("");
+  add_threads(command, evaluation.threads, 1024);
+  add_memory_limit(command, evaluation.memory_limit, "Refuse a prompt that needs more: 512MiB, 2GiB");
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   group_options(command, "Prompts",
                 {"--workload", "--fields", "--item", "--answered", "--prompt", "--answer", "--chat",

@@ -1,18 +1,10 @@
 // kvsim export: results that are there, in another format.
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "analysis/report/winners.hpp"
-#include "analysis/results/document.hpp"
 #include "analysis/results/hdf5_export.hpp"
 #include "analysis/results/reading/read_tables.hpp"
-#include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
 
 namespace kvsim::tools {
 namespace {

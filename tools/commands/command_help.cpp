@@ -1,12 +1,7 @@
 // kvsim help: the same as --help.
-#include <memory>
 #include <ostream>
-#include <string>
-#include <vector>
 
 #include "tools/commands/command.hpp"
-#include "tools/options/named_command.hpp"
-#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 

@@ -1,20 +1,12 @@
 // kvsim man: manual pages.
 #include <cctype>
-#include <filesystem>
-#include <memory>
 #include <ostream>
-#include <string>
-#include <vector>
 
-#include "sim/base/error.hpp"
+#include "sim/base/folder_entries.hpp"
 #include "sim/base/joined.hpp"
-#include "sim/base/split.hpp"
 #include "sim/base/version.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/named_command.hpp"
 #include "tools/printing/command_line.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -87,14 +79,14 @@ std::string options_text(const DescribedCommand& command) {
 /// "kvsim-cost-fit" of "kvsim cost fit": a page's name, without its section.
 std::string page_name(const std::string& command) {
   std::string name = command;
-  std::replace(name.begin(), name.end(), ' ', '-');
+  std::ranges::replace(name, ' ', '-');
   return name;
 }
 
 /// The page of one command in roff, for section 1. `all`: among which those below it are.
 std::string manual_page(const DescribedCommand& command, const std::vector<DescribedCommand>& all) {
   std::string name = page_name(command.name);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
   std::string out = ".TH " + escaped(name) + " 1 \"\" \"kvsim " + kVersion + "\" \"kvsim\"\n" +
                     section("Name") + escaped(page_name(command.name)) + " \\- " + escaped(command.help) +
                     '\n' + section("Synopsis") + synopsis(command);
@@ -127,9 +119,7 @@ struct ManOptions {
 };
 
 void write_all(Command root, const ManOptions& options) {
-  std::error_code failed;
-  std::filesystem::create_directories(options.folder, failed);
-  if (failed) input_error("cannot be made: " + failed.message(), options.folder);
+  make_folders(options.folder);
   const std::vector<DescribedCommand> all = described_commands(root);
   for (const DescribedCommand& command : all)
     ResultOutput(options.folder + '/' + page_name(command.name) + ".1", options.overwrite)

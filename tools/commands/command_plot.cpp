@@ -1,19 +1,15 @@
 // kvsim plot: one figure from results, as a drawing, its numbers, or the script that draws it.
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <sstream>
 
 #include "analysis/asked/policy_choice.hpp"
 #include "analysis/drawing/draw_figure.hpp"
 #include "analysis/figures/figure_kind.hpp"
 #include "analysis/report/figure_tables.hpp"
-#include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -56,8 +52,8 @@ std::string format_of(const PlotOptions& options) {
   const std::string wanted = !options.format.empty() ? options.format
                              : end.size() > 1        ? end.substr(1)
                                                      : "svg";
-  const bool known = end.size() > 1 && std::count(kFormats.begin(), kFormats.end(), end.substr(1)) > 0;
-  if (known && wanted != end.substr(1) && std::count(kFormats.begin(), kFormats.end(), wanted) > 0)
+  const bool known = end.size() > 1 && std::ranges::count(kFormats, end.substr(1)) > 0;
+  if (known && wanted != end.substr(1) && std::ranges::count(kFormats, wanted) > 0)
     usage_error("contradicts --format " + wanted, "-o " + options.output,
                 "Without --format the figure is " + end.substr(1) + ", as the name says.");
   for (const std::string& format : kFormats)

@@ -1,10 +1,6 @@
 // kvsim policy: which policies there are, and what each does.
-#include <memory>
-#include <ostream>
-#include <string>
 
 #include "tools/commands/command.hpp"
-#include "tools/printing/front_end.hpp"
 #include "tools/printing/policy_report.hpp"
 
 namespace kvsim::tools {

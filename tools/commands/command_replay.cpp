@@ -18,12 +18,7 @@
 #include "sim/replay/table_files.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/options/traced_model.hpp"
-#include "tools/printing/formatted_output.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
+#include "tools/options/cost_options.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -184,8 +179,8 @@ std::vector<analysis::Row> replay_all(const std::vector<ChosenSequence>& studies
     std::vector<analysis::Row> made = analysis::make_rows(study.name, request, outcome, scope);
     pricing.add_to(made, i, study.name, request, outcome);
     rows.insert(rows.end(), made.begin(), made.end());
-    const bool some_ran = std::any_of(outcome.cells.begin(), outcome.cells.end(),
-                                      [](const sim::CellOutcome& cell) { return cell.skipped.empty(); });
+    const bool some_ran =
+        std::ranges::any_of(outcome.cells, [](const sim::CellOutcome& cell) { return cell.skipped.empty(); });
     if (request.decisions && some_ran)
       sim::write_decisions(options.decisions, sim::decisions_of(request, std::move(outcome)),
                            options.overwrite);
@@ -226,7 +221,7 @@ void run_replay(const ReplayOptions& options) {
   announce(studies, request, inputs, options, format);
 
   const std::vector<analysis::Row> rows = replay_all(studies, request, options, scope, pricing);
-  if (std::all_of(rows.begin(), rows.end(), [](const analysis::Row& row) { return !row.skipped.empty(); }))
+  if (std::ranges::all_of(rows, [](const analysis::Row& row) { return !row.skipped.empty(); }))
     usage_error("no cell can be evaluated; the first reason:\n  " + rows.front().skipped);
   const analysis::Document document = analysis::replay_document(rows, inputs);
   output.commit(document);
@@ -269,13 +264,9 @@ void add_replay_command(Command app) {
   command.add_flag("--bounds", options->bounds,
                    "Add the least attention loss over all schedules and all splits of each total\n"
                    "(attention_loss_bound, scope all): an oracle's work for every lane");
-  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)",
-                     between(1U, 4096U));
+  add_threads(command, options->threads, 4096);
   command.add_option("--seed", options->seed, "N", "Of random policies");
-  command
-      .add_option("--memory-limit", options->memory_limit, "SIZE",
-                  "Refuse to start when more is needed: 512MiB, 2GiB, 2GB", byte_count())
-      .default_str("");
+  add_memory_limit(command, options->memory_limit, "Refuse to start when more is needed: 512MiB, 2GiB, 2GB");
   command.add_flag("--quiet", options->quiet, "No description and progress on standard error");
   command.callback([options] { run_replay(*options); });
 }

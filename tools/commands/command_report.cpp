@@ -1,19 +1,14 @@
 // kvsim report: what a study found, as one page and as figures.
 #include <algorithm>
 #include <filesystem>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "analysis/report/write_report.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/view/view_page.hpp"
-#include "sim/base/error.hpp"
+#include "sim/base/folder_entries.hpp"
 #include "sim/base/joined.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/viewed_run.hpp"
-#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -46,9 +41,7 @@ void write_views(const ReportOptions& options) {
                 "kvsim view takes policies and budgets of your choice.");
   viewed.policies.resize(std::min(viewed.policies.size(), kMostViewed));
   const std::string folder = options.folder + "/views";
-  std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  if (failed) input_error("cannot be made: " + failed.message(), folder);
+  make_folders(folder);
   for (const std::string& trace : options.views) {
     ResultOutput page(folder + '/' + std::filesystem::path(trace).stem().string() + ".html",
                       options.overwrite);

@@ -1,7 +1,6 @@
 // kvsim study: many traces, policies, budgets and seeds, and the analyses of the traces, as one folder of
 // results.
 #include <algorithm>
-#include <memory>
 #include <ostream>
 
 #include "analysis/results/numbers.hpp"
@@ -11,13 +10,10 @@
 #include "analysis/study/run_study.hpp"
 #include "analysis/study/study_estimate.hpp"
 #include "sim/base/byte_text.hpp"
-#include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/shell_word.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
 namespace {
@@ -169,12 +165,9 @@ void add_study_command(Command app) {
   command.add_flag("--dry-run", options->dry_run,
                    "Say what would be done and about how long it would take; one trace is tried for that");
   command.add_flag("--print-config", options->print_config, "Show the study with every default and stop");
-  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)",
-                     between(1U, 1024U));
-  command
-      .add_option("--memory-limit", options->memory_limit, "SIZE",
-                  "Refuse a replay or closed loop that needs more: 512MiB, 2GiB, 2GB", byte_count())
-      .default_str("");
+  add_threads(command, options->threads, 1024);
+  add_memory_limit(command, options->memory_limit,
+                   "Refuse a replay or closed loop that needs more: 512MiB, 2GiB, 2GB");
   command.add_flag("--quiet", options->quiet, "No progress on standard error");
   command.callback([options] { study(*options); });
 }

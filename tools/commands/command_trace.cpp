@@ -2,22 +2,15 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <memory>
 #include <ostream>
-#include <string>
-#include <vector>
 
 #include "analysis/results/reading/read_hdf5.hpp"
-#include "sim/base/error.hpp"
 #include "sim/base/partial_file.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/shell_word.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
 #include "tools/options/option_groups.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/front_end.hpp"
 #include "tools/printing/trace_summary.hpp"
 #include "traces/format/check.hpp"
 #include "traces/format/manifest.hpp"

@@ -1,18 +1,13 @@
 // kvsim view: a recorded run's text with what each policy has dropped of it, as one page of HTML.
 #include <filesystem>
-#include <memory>
-#include <string>
 
 #include "analysis/loop/evaluation.hpp"
 #include "analysis/results/policy_role.hpp"
 #include "analysis/view/view_answers.hpp"
 #include "analysis/view/view_page.hpp"
-#include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/viewed_run.hpp"
 #include "tools/options/mistaken_files.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 #include "traces/capture/workload_item.hpp"
 
 namespace kvsim::tools {

@@ -1,15 +1,7 @@
 // kvsim workload: prompts with answers, made to a tokenizer's token count.
-#include <memory>
-#include <optional>
 
-#include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
-#include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 #include "traces/capture/chat_prompt.hpp"
 #include "traces/model/hub_cache.hpp"
 #include "traces/model/tokenizer.hpp"

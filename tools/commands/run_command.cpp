@@ -3,14 +3,11 @@
 
 #include <filesystem>
 #include <ostream>
-#include <span>
-#include <string>
 
 #include "analysis/results/table_look.hpp"
 #include "sim/base/inputs.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/option_groups.hpp"
-#include "tools/printing/front_end.hpp"
 #include "tools/printing/version_text.hpp"
 
 namespace kvsim::tools {

@@ -1,13 +1,10 @@
 #include <filesystem>
-#include <memory>
 #include <ostream>
 #include <sstream>
-#include <string>
 
 #include "sim/base/byte_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
-#include "tools/printing/front_end.hpp"
 #include "tools/printing/trace_summary.hpp"
 #include "traces/format/exported_arrays.hpp"
 #include "traces/format/reader.hpp"

@@ -1,12 +1,7 @@
-#include <memory>
 #include <ostream>
-#include <string>
-#include <vector>
 
 #include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/front_end.hpp"
 #include "traces/comparison/joined_ranks.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/writer.hpp"

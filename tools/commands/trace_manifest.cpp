@@ -1,12 +1,8 @@
 #include <filesystem>
-#include <memory>
 #include <ostream>
-#include <string>
 
 #include "sim/base/atomic_file.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/printing/front_end.hpp"
 #include "traces/format/manifest.hpp"
 
 namespace kvsim::tools {

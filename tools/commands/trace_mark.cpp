@@ -1,17 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <ostream>
-#include <string>
-#include <vector>
 
-#include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 #include "tools/printing/trace_summary.hpp"
 #include "traces/format/marked_copy.hpp"
 #include "traces/format/reader.hpp"
@@ -57,7 +49,7 @@ void mark(const TraceMarkOptions& options) {
   for (std::size_t r = 0; r < kRoles.size(); ++r) {
     const std::uint32_t bit = role_flag(kRoles[r]);
     const std::string name = role_name(kRoles[r]);
-    const bool cleared = std::count(options.cleared.begin(), options.cleared.end(), name) > 0;
+    const bool cleared = std::ranges::count(options.cleared, name) > 0;
     // A bit that is not known says nothing, whatever the tokens have there.
     if (cleared || (known & bit) == 0) forget(bit);
     for (const std::string& said : options.said[r]) {

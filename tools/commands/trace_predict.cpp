@@ -1,11 +1,7 @@
 // kvsim trace predict: the cache of a large model, as maps make it of a small one's.
-#include "analysis/results/document.hpp"
-#include "sim/base/error.hpp"
 #include "sim/replay/kv_prediction.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
 #include "traces/format/hdf5_output.hpp"
 
 namespace kvsim::tools {

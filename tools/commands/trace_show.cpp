@@ -1,13 +1,8 @@
 #include <cmath>
-#include <memory>
 #include <ostream>
-#include <string>
-#include <vector>
 
-#include "sim/base/error.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/viewed_run.hpp"
-#include "tools/printing/front_end.hpp"
 #include "tools/printing/visible_text.hpp"
 
 namespace kvsim::tools {

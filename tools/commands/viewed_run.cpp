@@ -7,8 +7,6 @@
 #include "analysis/view/view_answers.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/table_files.hpp"
-#include "tools/options/chosen_sequences.hpp"
-#include "tools/options/option_numbers.hpp"
 #include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
@@ -22,8 +20,7 @@ void add_viewed_run_options(Command command, ViewedRunOptions& options) {
   command.add_option("--cut", options.cut, "CUT", std::string(kCutHelp) + "; a comma list for several");
   command.add_option("--sequence", options.sequence, "N",
                      "Of a trace with several: which one, from 0 (default: the first)");
-  command.add_option("--threads", options.threads, "N", "Never changes a result (default: all)",
-                     between(1U, 4096U));
+  add_threads(command, options.threads, 4096);
   command.add_option("--seed", options.seed, "N", "Of random policies");
 }
 

@@ -35,7 +35,7 @@ std::string as_typed(std::span<const std::string> words) {
   const auto is_name = [](char c) {
     return std::islower(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
   };
-  if (words.size() > 1 && std::all_of(words[0].begin(), words[0].end(), is_name) && words[0][0] != '-' &&
+  if (words.size() > 1 && std::ranges::all_of(words[0], is_name) && words[0][0] != '-' &&
       !std::filesystem::exists(words[0], failed))
     words = words.subspan(1);
   std::string out;

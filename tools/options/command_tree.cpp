@@ -1,14 +1,15 @@
 #include "tools/options/command_tree.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <sstream>
 
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
+#include "sim/base/suggest.hpp"
 #include "tools/options/command_line_errors.hpp"
 #include "tools/options/option_numbers.hpp"
 #include "tools/printing/help_text.hpp"
@@ -128,26 +129,17 @@ Option Command::add_option(const std::string& names, T& value, const std::string
   if (check.holds || kWhole) made->transform(validator(check.holds ? check : whole_number()));
   return Option(*made);
 }
-template Option Command::add_option(const std::string&, std::string&, const std::string&, const std::string&,
-                                    const Check&) const;
-template Option Command::add_option(const std::string&, std::vector<std::string>&, const std::string&,
-                                    const std::string&, const Check&) const;
-template Option Command::add_option(const std::string&, double&, const std::string&, const std::string&,
-                                    const Check&) const;
-template Option Command::add_option(const std::string&, float&, const std::string&, const std::string&,
-                                    const Check&) const;
-template Option Command::add_option(const std::string&, int&, const std::string&, const std::string&,
-                                    const Check&) const;
-template Option Command::add_option(const std::string&, unsigned&, const std::string&, const std::string&,
-                                    const Check&) const;
-template Option Command::add_option(const std::string&, std::uint64_t&, const std::string&,
-                                    const std::string&, const Check&) const;
-template Option Command::add_option(const std::string&, std::optional<std::string>&, const std::string&,
-                                    const std::string&, const Check&) const;
-template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&,
-                                    const std::string&, const Check&) const;
-template Option Command::add_option(const std::string&, std::optional<std::uint64_t>&, const std::string&,
-                                    const std::string&, const Check&) const;
+using Text = const std::string&;
+template Option Command::add_option(Text, std::string&, Text, Text, const Check&) const;
+template Option Command::add_option(Text, std::vector<std::string>&, Text, Text, const Check&) const;
+template Option Command::add_option(Text, double&, Text, Text, const Check&) const;
+template Option Command::add_option(Text, float&, Text, Text, const Check&) const;
+template Option Command::add_option(Text, int&, Text, Text, const Check&) const;
+template Option Command::add_option(Text, unsigned&, Text, Text, const Check&) const;
+template Option Command::add_option(Text, std::uint64_t&, Text, Text, const Check&) const;
+template Option Command::add_option(Text, std::optional<std::string>&, Text, Text, const Check&) const;
+template Option Command::add_option(Text, std::optional<double>&, Text, Text, const Check&) const;
+template Option Command::add_option(Text, std::optional<std::uint64_t>&, Text, Text, const Check&) const;
 
 Option Command::add_flag(const std::string& names, bool& value, const std::string& help) const {
   CLI::Option* const made = app_->add_flag(names, value, help);
@@ -185,6 +177,19 @@ std::string Command::full_name() const {
 std::string Command::help() const {
   // help() of an App would be that of the command that is running.
   return app_->get_formatter()->make_help(app_, full_name(), CLI::AppFormatMode::Normal);
+}
+
+Command named_command(Command root, const std::vector<std::string>& names) {
+  Command found = root;
+  for (const std::string& name : names) {
+    const std::vector<Command> below = found.subcommands();
+    const auto next = std::ranges::find(below, name, &Command::name);
+    if (next == below.end())
+      usage_error("unknown command " + in_quotes(name), found.full_name(),
+                  suggestion(name, command_names(found.parser())));
+    found = *next;
+  }
+  return found;
 }
 
 CommandLine::CommandLine(const std::string& name, const std::string& help, const std::string& footer,

@@ -97,6 +97,10 @@ class Command {
   std::string group_{};
 };
 
+/// {"cost", "fit"} is the command `kvsim cost fit`, nothing is `root`: as people say it after `kvsim help`
+/// and `kvsim man`. Throws Error(usage) with the nearest names.
+Command named_command(Command root, const std::vector<std::string>& names);
+
 /// The root of all commands.
 class CommandLine {
  public:

@@ -5,6 +5,7 @@
 #include "analysis/asked/asked_cells.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/sizes.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
@@ -18,6 +19,14 @@ void refuse_oracles(const analysis::CostStudy& study) {
     if (policy.eviction.spec->is_oracle())
       usage_error("knows the future: nothing can serve it, and it has no cost", "--policy " + policy.name,
                   "What it holds is what its budget says; any policy of that budget holds as much.");
+}
+
+std::string shape_text(std::uint64_t layers, std::uint64_t query_heads, std::uint64_t kv_heads,
+                       std::uint64_t head_dim, std::uint64_t value_dim) {
+  std::string text = std::to_string(layers) + " layers, " + std::to_string(query_heads) + " query and " +
+                     std::to_string(kv_heads) + " KV heads of " + std::to_string(head_dim);
+  if (value_dim != head_dim) text += " and " + std::to_string(value_dim);
+  return text;
 }
 
 /// What is served, and on what.
@@ -91,8 +100,7 @@ void add_cost_options(Command command, CostOptions& options) {
   add_workload_options(command, options);
   add_layout_options(command, options.serving);
   add_output_options(command, options);
-  command.add_option("--threads", options.threads, "N", "Never changes a result (default: all)",
-                     between(1U, 4096U));
+  add_threads(command, options.threads, 4096);
   command.add_flag("--quiet", options.quiet, "No notes on standard error");
 }
 
@@ -105,6 +113,27 @@ cost::Model asked_model(const CostOptions& options) {
 std::uint64_t required_tokens(const std::string& text, const std::string& option) {
   if (text.empty()) usage_error("is missing", option, "Say " + option + " 8K, for example.");
   return parse_tokens(text, option);
+}
+
+cost::Model traced_model(const trace::Sequence& sequence, const std::string& file, const std::string& asked) {
+  const trace::Model& traced = sequence.model();
+  if (asked.empty()) {
+    if (traced.config_json.empty())
+      usage_error("the trace does not hold its model's config.json", file,
+                  "Say --model: a name of `kvsim cost models`, or a config.json.");
+    cost::Model model = cost::parse_model(traced.config_json, file + " config.json");
+    if (!traced.name.empty()) model.name = traced.name;
+    return model;
+  }
+  cost::Model model = cost::find_model(asked);
+  const std::string wanted =
+      shape_text(traced.n_layers, traced.n_q_heads, traced.n_kv_heads, traced.head_dim, traced.v_head_dim);
+  const std::string found =
+      shape_text(model.layers, model.query_heads, model.kv_heads, model.head_dim, model.value_dim);
+  if (wanted != found)
+    usage_error("has " + found + "; " + file + " was recorded with " + wanted, "--model " + asked,
+                "What a trace's lanes hold says nothing about a model of another shape.");
+  return model;
 }
 
 analysis::CostStudy cost_study(const CostOptions& options, cost::Model model) {
@@ -129,8 +158,8 @@ analysis::CostStudy cost_study(const CostOptions& options, cost::Model model) {
 void check_cost_study(const analysis::CostStudy& study, bool budgets_needed) {
   for (const policy::Composition& policy : study.policies)
     if (budgets_needed && study.budgets.empty()) analysis::refuse_no_budget(policy);
-  const std::uint64_t prompt = *std::max_element(study.prompts.begin(), study.prompts.end());
-  const std::uint64_t generate = *std::max_element(study.generates.begin(), study.generates.end());
+  const std::uint64_t prompt = *std::ranges::max_element(study.prompts);
+  const std::uint64_t generate = *std::ranges::max_element(study.generates);
   for (const sim::Budget& budget : study.budgets)
     for (const policy::Composition& policy : study.policies) {
       if (policy.eviction.spec->own_budget() || generate > ~prompt) continue;

@@ -7,6 +7,7 @@
 #include "tools/options/command_tree.hpp"
 #include "tools/options/cost_request.hpp"
 #include "tools/options/output_options.hpp"
+#include "traces/format/sequence.hpp"
 
 namespace kvsim::tools {
 
@@ -22,6 +23,10 @@ void add_cost_options(Command command, CostOptions& options);
 
 /// The model that --model names. Throws Error(usage) if it is missing or not known.
 cost::Model asked_model(const CostOptions& options);
+/// The model that bytes and seconds of a recorded run are computed for: `asked` (a name or a file) if it is
+/// not empty, else the trace's own config.json. Throws Error(usage) when the trace has none, or when what was
+/// asked for has other layers or heads than the trace.
+cost::Model traced_model(const trace::Sequence& sequence, const std::string& file, const std::string& asked);
 
 /// Machine, serving, policies, threads, one batch and the budgets of --budget; prompts and generated tokens
 /// are the caller's. Throws Error(usage) for what cannot be, and for policies that nothing can serve.

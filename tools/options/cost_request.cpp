@@ -4,7 +4,6 @@
 #include <cmath>
 #include <tuple>
 
-#include "analysis/results/numbers.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
@@ -41,10 +40,9 @@ void parse_shares(const std::vector<std::string>& texts, cost::Offload& offload)
   for (const auto& [name, share] : shares) known.push_back(name);
   for (const std::string& text : texts) {
     const auto [name, value] = assignment(text, "--offload", "weights=50% or cache=80%");
-    const auto found = std::find(known.begin(), known.end(), name);
+    const auto found = std::ranges::find(known, name);
     if (found == known.end()) unknown("share", name, "--offload", known);
-    if (std::find(named.begin(), named.end(), name) != named.end())
-      usage_error("is given twice", "--offload " + name);
+    if (std::ranges::find(named, name) != named.end()) usage_error("is given twice", "--offload " + name);
     *shares[static_cast<std::size_t>(found - known.begin())].second =
         parse_share(value, "--offload " + in_quotes(text));
     named.push_back(name);
@@ -134,7 +132,7 @@ std::uint64_t parse_count(std::string_view text, const std::string& where, const
 SweepAxis parse_axis(std::string_view text) {
   static const std::vector<std::string> kAxes = {"prompt-tokens", "generate", "batch", "budget"};
   const auto [name, list] = assignment(text, "--sweep", "prompt-tokens=8K,32K or batch=1..64:x2");
-  if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end()) unknown("axis", name, "--sweep", kAxes);
+  if (std::ranges::find(kAxes, name) == kAxes.end()) unknown("axis", name, "--sweep", kAxes);
   SweepAxis axis{name, {}};
   for (const std::string& item : comma_list(list))
     append_values(axis.values, item, "--sweep " + in_quotes(text));

@@ -98,8 +98,7 @@ std::string checkpoint_at(const std::string& model) {
     input_error("is neither a folder nor in the hub's cache on this machine", "--model " + in_quotes(model),
                 "Download it: hf download " + model);
   const std::vector<cost::Model>& known = cost::known_models();
-  const bool named =
-      std::any_of(known.begin(), known.end(), [&](const cost::Model& m) { return m.name == path; });
+  const bool named = std::ranges::any_of(known, [&](const cost::Model& m) { return m.name == path; });
   input_error("is neither a folder nor a GGUF file", "--model " + in_quotes(path),
               named ? "kvsim cost knows this model's sizes; to run it, name the folder of its checkpoint."
                     : "Name a folder with config.json, safetensors and a tokenizer, or a GGUF file.");

@@ -1,7 +1,5 @@
 #include "tools/options/option_numbers.hpp"
 
-#include <cstdint>
-
 #include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/sizes.hpp"
@@ -35,6 +33,14 @@ Check byte_count() {
     return {};
   };
   return {convert};
+}
+
+void add_threads(Command command, unsigned& threads, unsigned most) {
+  command.add_option("--threads", threads, "N", "Never changes a result (default: all)", between(1U, most));
+}
+
+void add_memory_limit(Command command, std::uint64_t& bytes, const std::string& help) {
+  command.add_option("--memory-limit", bytes, "SIZE", help, byte_count()).default_str("");
 }
 
 }  // namespace kvsim::tools

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <string_view>
 
-#include "analysis/results/format_names.hpp"
 #include "analysis/results/table_look.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
@@ -19,7 +18,7 @@ std::string ending_of(const std::string& path) {
 
 bool is_format(const std::string& ending) {
   const std::vector<std::string> known = analysis::format_names();
-  return std::find(known.begin(), known.end(), ending) != known.end();
+  return std::ranges::find(known, ending) != known.end();
 }
 
 /// What tables are written as elsewhere, each behind a space.

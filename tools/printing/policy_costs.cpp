@@ -53,6 +53,10 @@ std::string scaled(double count, const std::string& unit) {
          " " + prefixes[prefix] + (word ? " " : "") + unit;
 }
 
+bool is_any(const Work& work) {
+  return work.flops + work.ops + work.bytes > 0;
+}
+
 std::string work_text(const policy::Work& work) {
   std::vector<std::string> out;
   if (work.flops > 0) out.push_back(scaled(work.flops, "FLOP"));
@@ -78,15 +82,15 @@ double traffic_share(const Cost& cost) {
 }
 
 std::string slot_text(const Cost& cost) {
-  std::string out;
+  std::vector<std::string> out;
   const auto add = [&](std::uint64_t bytes, const char* where) {
-    if (bytes > 0) out += (out.empty() ? "" : " and ") + std::to_string(bytes) + where;
+    if (bytes > 0) out.push_back(std::to_string(bytes) + where);
   };
   add(cost.metadata.lane_slot, " B per slot and KV head");
   add(cost.metadata.layer_slot, " B per slot of a layer");
   add(cost.metadata.lane, " B per KV head");
   add(cost.metadata.layer, " B per layer");
-  return out;
+  return joined(out, " and ");
 }
 
 std::string step_text(const Cost& cost) {
@@ -117,13 +121,11 @@ std::vector<std::string> representation_sentences(const PolicySpec& spec, const 
     out.push_back("Reading a number that is not stored as it comes: " + work_text(read) +
                   ", within attention.");
   if (cost.prompt_rows > 0) out.push_back(rows_sentence(cost));
-  if (cost.prompt.flops + cost.prompt.ops + cost.prompt.bytes > 0)
-    out.push_back("Prompt: " + work_text(cost.prompt) + ".");
+  if (is_any(cost.prompt)) out.push_back("Prompt: " + work_text(cost.prompt) + ".");
   const auto token = [&](const char* which, const Work& once, const Work& slot) {
-    if (once.flops + once.ops + once.bytes + slot.flops + slot.ops + slot.bytes > 0)
+    if (is_any(once) || is_any(slot))
       out.push_back(std::string(which) + ": " + work_text(once) +
-                    (slot.flops + slot.ops + slot.bytes > 0 ? "; per token held " + work_text(slot) : "") +
-                    ".");
+                    (is_any(slot) ? "; per token held " + work_text(slot) : "") + ".");
   };
   token("Generated token", cost.step, cost.step_slot);
   token("Generated token that makes another leave", cost.leaving, cost.leaving_slot);
@@ -203,7 +205,7 @@ std::vector<std::string> cost_sentences(const PolicySpec& spec, const policy::Re
   if (cost.repeated_at_once > 0)
     out.push_back("Reads the whole prompt once more, behind itself, " +
                   std::to_string(cost.repeated_at_once) + " tokens at once, before it lets go of any.");
-  if (cost.prompt.flops + cost.prompt.ops + cost.prompt.bytes > 0)
+  if (is_any(cost.prompt))
     out.push_back("Prompt" + std::string(cost.streams ? ", a step per token: " : ": ") +
                   work_text(cost.prompt) + ".");
   if (eviction && cost.appends) out.emplace_back("Generated tokens are only appended.");
@@ -263,7 +265,7 @@ std::string representation_cost_table(const policy::Registry& registry) {
       "| --- | --- | --- | --- | --- | --- |\n";
   const auto per_token = [](const Work& once, const Work& slot) {
     const Work all = once + static_cast<double>(kReferenceLayer.budget) * slot;
-    return all.flops + all.ops + all.bytes > 0 ? work_text(all) : "";
+    return is_any(all) ? work_text(all) : "";
   };
   for (const PolicySpec& spec : registry.policies()) {
     if (spec.kind() != policy::Kind::representation || !complete(spec)) continue;

@@ -4,7 +4,6 @@
 #include <boost/json.hpp>
 #include <iomanip>
 #include <ostream>
-#include <sstream>
 
 #include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
@@ -234,14 +233,14 @@ void write_table(std::ostream& out, const Registry& registry) {
     const auto shown = [wanted = std::string_view(kind)](const PolicySpec& spec) {
       return wanted == kind_name(spec);
     };
-    if (std::none_of(registry.policies().begin(), registry.policies().end(), shown)) continue;
+    if (std::ranges::none_of(registry.policies(), shown)) continue;
     out << title;
     for (const PolicySpec& spec : registry.policies())
       if (shown(spec)) line(spec.name, kept(spec) + spec.summary);
   }
   for (const bool variant : {false, true}) {
     const auto shown = [&](const PresetSpec& preset) { return is_variant(preset) == variant; };
-    if (std::none_of(registry.presets().begin(), registry.presets().end(), shown)) continue;
+    if (std::ranges::none_of(registry.presets(), shown)) continue;
     out << (variant ? "\nvariants: a policy as one code runs it\n"
                     : "\nsystems: an eviction and an allocation\n");
     for (const PresetSpec& preset : registry.presets()) {

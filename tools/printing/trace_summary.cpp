@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <iomanip>
 #include <ostream>
-#include <string>
-#include <vector>
 
+#include "analysis/report/wording.hpp"
 #include "analysis/results/text_table.hpp"
 #include "sim/base/byte_text.hpp"
+#include "sim/base/joined.hpp"
 #include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
 #include "traces/format/validate.hpp"
@@ -69,18 +69,10 @@ PhaseSum sum_of(const Header& header, bool prompt) {
   return sum;
 }
 
-std::string plural(std::uint64_t count, const char* noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
-std::string join(const std::vector<std::string>& parts, const char* separator) {
-  std::string out;
-  for (const std::string& part : parts) {
-    if (part.empty()) continue;
-    if (!out.empty()) out += separator;
-    out += part;
-  }
-  return out;
+/// Those of `parts` that say something.
+std::string join(std::vector<std::string> parts, const char* separator) {
+  std::erase(parts, "");
+  return joined(parts, separator);
 }
 
 /// The prompt tokens whose queries a slim trace stores.
@@ -94,7 +86,7 @@ struct PromptQueries {
     const std::vector<std::uint64_t>& stored = header.query_token;
     for (const std::uint64_t token : stored)
       held += header.segments[header.token_segment[token]].phase == trace::Phase::prompt ? 1U : 0U;
-    while (last < held && std::binary_search(stored.begin(), stored.end(), end - last - 1)) ++last;
+    while (last < held && std::ranges::binary_search(stored, end - last - 1)) ++last;
   }
   std::uint64_t tokens = 0, end = 0;  ///< number of prompt tokens; end of the prompt
   std::uint64_t held = 0, last = 0;   ///< prompt tokens with queries; of these, the ones in the unbroken run
@@ -131,11 +123,10 @@ std::string lacking_text(const Header& header) {
 }
 
 std::string window_text(const trace::Model& model) {
-  const auto windowed =
-      std::count_if(model.layer_window.begin(), model.layer_window.end(), [](int w) { return w > 0; });
+  const auto windowed = std::ranges::count_if(model.layer_window, [](int w) { return w > 0; });
   if (windowed == 0) return "full attention";
   return (model.chunked ? "chunks in " : "sliding window in ") +
-         plural(static_cast<std::uint64_t>(windowed), "layer");
+         analysis::count_text(static_cast<std::uint64_t>(windowed), "layer");
 }
 
 /// Says how many layers do not rotate, where some do.
@@ -145,7 +136,7 @@ std::string unrotated_text(const trace::Model& model) {
     unrotated += trace::rotates(model, layer) ? 0 : 1;
   if (unrotated == model.n_layers) return model.rope_type == "none" ? ", no rotation" : "";
   if (unrotated == 0) return {};
-  return ", no rotation in " + plural(unrotated, "layer");
+  return ", no rotation in " + analysis::count_text(unrotated, "layer");
 }
 
 std::string time_text(const PhaseSum& sum) {
@@ -161,7 +152,7 @@ constexpr std::array kMarks{workload::Role::context, workload::Role::question, w
 
 std::uint64_t marked_tokens(const std::vector<std::uint32_t>& flags, std::uint32_t bit) {
   return static_cast<std::uint64_t>(
-      std::count_if(flags.begin(), flags.end(), [&](std::uint32_t token) { return (token & bit) != 0; }));
+      std::ranges::count_if(flags, [&](std::uint32_t token) { return (token & bit) != 0; }));
 }
 
 /// The ranges of the tokens with a bit: "120:135, 300:301".
@@ -196,10 +187,10 @@ constexpr std::array kRoles{"", "system", "user", "assistant", "tool", "document
 
 /// The sequences that end with a segment: "0, 2".
 std::string sequences_ending(const Header& header, std::size_t segment) {
-  std::string out;
+  std::vector<std::string> out;
   for (std::size_t i = 0; i < header.sequence_leaf.size(); ++i)
-    if (header.sequence_leaf[i] == segment) out += (out.empty() ? "" : ", ") + std::to_string(i);
-  return out;
+    if (header.sequence_leaf[i] == segment) out.push_back(std::to_string(i));
+  return joined(out);
 }
 
 constexpr std::size_t kMostSegmentLines = 100;
@@ -242,18 +233,6 @@ boost::json::array segments_json(const Header& header) {
          {"tokens_before", segment.path_len}});
   return out;
 }
-
-class Lines {
- public:
-  explicit Lines(std::ostream& out) : out_(out) {}
-  /// Writes a line unless its value is empty.
-  void line(const char* key, const std::string& value) {
-    if (!value.empty()) out_ << std::left << std::setw(18) << key << value << '\n';
-  }
-
- private:
-  std::ostream& out_;
-};
 
 boost::json::object model_json(const trace::Model& model) {
   boost::json::array layer_rotates;
@@ -314,9 +293,9 @@ boost::json::object capture_json(const trace::Capture& capture) {
 }
 
 boost::json::object phase_json(const PhaseSum& sum) {
-  boost::json::object out{{"tokens", sum.tokens}, {"passes", sum.passes}};
-  out["duration_ns"] = sum.ns > 0 ? boost::json::value(sum.ns) : boost::json::value(nullptr);
-  return out;
+  return {{"tokens", sum.tokens},
+          {"passes", sum.passes},
+          {"duration_ns", sum.ns > 0 ? boost::json::value(sum.ns) : boost::json::value(nullptr)}};
 }
 
 std::uint64_t file_bytes(const trace::Source& source) {
@@ -333,9 +312,9 @@ std::string marks_text(const std::vector<std::uint32_t>& token_flags, std::uint3
     if ((flags_known & bit) == 0) continue;
     const std::uint64_t count = marked_tokens(token_flags, bit);
     parts.push_back(std::string(role_name(role)) + " " +
-                    (count == 0
-                         ? "none"
-                         : plural(count, "token") + " (" + marked_ranges(token_flags, bit, ranges) + ")"));
+                    (count == 0 ? "none"
+                                : analysis::count_text(count, "token") + " (" +
+                                      marked_ranges(token_flags, bit, ranges) + ")"));
   }
   return join(parts, "; ");
 }
@@ -345,53 +324,53 @@ void write_trace_table(std::ostream& out, const trace::Source& source) {
   const trace::Model& model = header.model;
   const trace::Capture& capture = header.capture;
   const PhaseSum prompt = sum_of(header, true), decode = sum_of(header, false);
-  Lines lines(out);
-  lines.line("trace", printable(source.name()) + " (" + bytes_text(file_bytes(source)) + ")");
-  lines.line("model",
-             join({printable(model.name), printable(model.architecture), printable(model.revision)}, ", "));
-  lines.line("layers", std::to_string(model.n_layers) + ", " + window_text(model) + unrotated_text(model));
-  lines.line(
-      "heads",
-      std::to_string(model.n_q_heads) + " query, " + std::to_string(model.n_kv_heads) + " KV (group " +
-          std::to_string(model.group()) + "), dimension " + std::to_string(model.head_dim) +
-          (model.values_in_keys ? ", of keys; values are their first " + std::to_string(model.v_head_dim)
-                                : "") +
-          (model.sinks.empty() ? "" : "; a sink of each query head"));
-  lines.line("tokens", std::to_string(header.n_tokens()) + ": " + std::to_string(prompt.tokens) +
-                           " prompt, " + std::to_string(decode.tokens) + " decode");
-  lines.line("segments", std::to_string(header.segments.size()) + ", " +
-                             plural(header.sequence_leaf.size(), "sequence") + " to replay");
-  lines.line("marked", marks_text(header.token_flags, header.flags_known, kMostRanges));
-  lines.line("stored", std::string(elem_name(header.elem)) + ": keys " +
-                           bytes_text(tensor_bytes(header, Tensor::key)) + ", values " +
-                           bytes_text(tensor_bytes(header, Tensor::value)) + ", queries " +
-                           bytes_text(tensor_bytes(header, Tensor::query)));
-  lines.line("query rows", query_text(header));
-  lines.line("column statistics", column_text(header));
-  lines.line("lacking", lacking_text(header));
-  lines.line("attention rows", header.attention_token.empty()
-                                   ? "none (recomputed from queries and keys)"
-                                   : std::to_string(header.attention_token.size()));
+  // A line, unless its value is empty.
+  const auto line = [&](const char* key, const std::string& value) {
+    if (!value.empty()) out << std::left << std::setw(18) << key << value << '\n';
+  };
+  line("trace", printable(source.name()) + " (" + bytes_text(file_bytes(source)) + ")");
+  line("model",
+       join({printable(model.name), printable(model.architecture), printable(model.revision)}, ", "));
+  line("layers", std::to_string(model.n_layers) + ", " + window_text(model) + unrotated_text(model));
+  line("heads",
+       std::to_string(model.n_q_heads) + " query, " + std::to_string(model.n_kv_heads) + " KV (group " +
+           std::to_string(model.group()) + "), dimension " + std::to_string(model.head_dim) +
+           (model.values_in_keys ? ", of keys; values are their first " + std::to_string(model.v_head_dim)
+                                 : "") +
+           (model.sinks.empty() ? "" : "; a sink of each query head"));
+  line("tokens", std::to_string(header.n_tokens()) + ": " + std::to_string(prompt.tokens) + " prompt, " +
+                     std::to_string(decode.tokens) + " decode");
+  line("segments", std::to_string(header.segments.size()) + ", " +
+                       analysis::count_text(header.sequence_leaf.size(), "sequence") + " to replay");
+  line("marked", marks_text(header.token_flags, header.flags_known, kMostRanges));
+  line("stored", std::string(elem_name(header.elem)) + ": keys " +
+                     bytes_text(tensor_bytes(header, Tensor::key)) + ", values " +
+                     bytes_text(tensor_bytes(header, Tensor::value)) + ", queries " +
+                     bytes_text(tensor_bytes(header, Tensor::query)));
+  line("query rows", query_text(header));
+  line("column statistics", column_text(header));
+  line("lacking", lacking_text(header));
+  line("attention rows", header.attention_token.empty() ? "none (recomputed from queries and keys)"
+                                                        : std::to_string(header.attention_token.size()));
   if (header.output_elem)
-    lines.line("output weights",
-               std::string(elem_name(*header.output_elem)) + ": " + bytes_text(output_weight_bytes(header)));
-  lines.line("also stored", join({header.layer_ns.empty() && header.attn_ns.empty() ? "" : "times per layer",
-                                  header.text_offset.empty() ? "" : "text",
-                                  header.token_logprob.empty() ? "" : "log probabilities"},
-                                 ", "));
-  lines.line("prefill", time_text(prompt));
-  lines.line("decode", time_text(decode));
-  lines.line("recorded by", join({printable(header.writer), printable(capture.source)}, ", "));
-  lines.line("on", join({printable(capture.device_name), printable(capture.cpu_model),
-                         capture.threads == 0 ? "" : plural(capture.threads, "thread")},
-                        ", "));
-  lines.line("arithmetic",
-             join({printable(capture.compute_dtype), printable(capture.attention_kernel)}, ", "));
-  lines.line("workload", join({printable(capture.workload), printable(capture.workload_item)}, ", "));
-  lines.line("rank", printable(capture.rank));
-  lines.line("created", printable(header.created_utc));
-  lines.line("verified", printable(capture.verified));
-  lines.line("content sha256", printable(source.content_sha256()));
+    line("output weights",
+         std::string(elem_name(*header.output_elem)) + ": " + bytes_text(output_weight_bytes(header)));
+  line("also stored", join({header.layer_ns.empty() && header.attn_ns.empty() ? "" : "times per layer",
+                            header.text_offset.empty() ? "" : "text",
+                            header.token_logprob.empty() ? "" : "log probabilities"},
+                           ", "));
+  line("prefill", time_text(prompt));
+  line("decode", time_text(decode));
+  line("recorded by", join({printable(header.writer), printable(capture.source)}, ", "));
+  line("on", join({printable(capture.device_name), printable(capture.cpu_model),
+                   capture.threads == 0 ? "" : analysis::count_text(capture.threads, "thread")},
+                  ", "));
+  line("arithmetic", join({printable(capture.compute_dtype), printable(capture.attention_kernel)}, ", "));
+  line("workload", join({printable(capture.workload), printable(capture.workload_item)}, ", "));
+  line("rank", printable(capture.rank));
+  line("created", printable(header.created_utc));
+  line("verified", printable(capture.verified));
+  line("content sha256", printable(source.content_sha256()));
   write_segments(out, header);
 }
 

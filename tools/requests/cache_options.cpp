@@ -120,8 +120,8 @@ std::vector<CacheCapacity> parse_capacities(const std::string& text, const std::
     usage_error(std::to_string(items.size()) + " capacities are more than " + std::to_string(kMost), option);
   std::vector<CacheCapacity> out;
   for (const std::string& item : items) out.push_back(capacity_of(item, option, block_tokens, token_bytes));
-  std::stable_sort(out.begin(), out.end(),
-                   [](const CacheCapacity& a, const CacheCapacity& b) { return a.blocks < b.blocks; });
+  std::ranges::stable_sort(
+      out, [](const CacheCapacity& a, const CacheCapacity& b) { return a.blocks < b.blocks; });
   const auto same = [](const CacheCapacity& a, const CacheCapacity& b) { return a.blocks == b.blocks; };
   out.erase(std::unique(out.begin(), out.end(), same), out.end());
   return out;

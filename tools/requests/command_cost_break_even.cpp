@@ -1,6 +1,5 @@
 // kvsim cost break-even: from which depth on loading a prefix is faster than computing it again.
 #include <algorithm>
-#include <memory>
 
 #include "analysis/requests/break_even.hpp"
 #include "analysis/requests/prefill_cost.hpp"
@@ -8,7 +7,6 @@
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/output_options.hpp"
 #include "tools/options/value_ranges.hpp"
 #include "tools/printing/cost_document.hpp"
 #include "tools/requests/tier_options.hpp"
@@ -26,7 +24,7 @@ std::vector<std::uint64_t> depths_of(const std::string& list) {
   for (const std::string& item : comma_list(list)) append_values(items, item, "--depth");
   std::vector<std::uint64_t> out;
   for (const std::string& item : items) out.push_back(parse_tokens(item, "--depth"));
-  std::sort(out.begin(), out.end());
+  std::ranges::sort(out);
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }

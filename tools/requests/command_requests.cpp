@@ -1,5 +1,4 @@
 // kvsim requests: traces of requests to serving systems.
-#include "tools/commands/command.hpp"
 #include "tools/requests/requests_commands.hpp"
 #include "traces/requests/read_requests.hpp"
 

@@ -1,14 +1,8 @@
 // kvsim requests batch: a trace as batches that are known in advance: rows of prompts, reads of steps.
-#include <memory>
 
 #include "analysis/requests/batch_tables.hpp"
-#include "sim/base/error.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
-#include "tools/printing/front_end.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
 #include "tools/requests/served_options.hpp"
@@ -16,13 +10,9 @@
 namespace kvsim::tools {
 namespace {
 
-struct RequestsBatchOptions : OutputOptions {
-  std::string file{};
-  RequestOptions reading{};
+struct RequestsBatchOptions : RequestRun {
   ServedOptions served{};
   std::string method{}, batch = "64", memory{};
-  unsigned threads = 0;
-  bool quiet = false;
 };
 
 /// All that the trace tells enough for.
@@ -56,7 +46,7 @@ analysis::BatchGrid grid_of(const RequestsBatchOptions& options) {
 void run_requests_batch(const RequestsBatchOptions& options) {
   FormattedOutput output(options);
   analysis::BatchGrid grid = grid_of(options);
-  const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
+  const requests::RequestTrace trace = read_shown(options);
   if (options.method.empty()) grid.methods = possible_methods(trace);
   const auto rows = followed("batching", options.quiet, [&](Progress& progress) {
     auto made = batch_rows(trace, grid, &progress);
@@ -93,7 +83,7 @@ Methods:
 Shared reads: steps read blocks that sequences have in common once for all of them (Hydragen).
 )");
   const auto options = std::make_shared<RequestsBatchOptions>();
-  command.add_required("FILE", options->file, "", "Trace of requests, gzip or not; -: standard input");
+  add_request_file(command, *options);
   add_served_options(command, options->served);
   command.add_option("--method", options->method, "LIST",
                      "Comma list: padded, sorted, packed, unpadded, cached, grouped (default: all that the\n"
@@ -102,10 +92,7 @@ Shared reads: steps read blocks that sequences have in common once for all of th
   command.add_option("--memory", options->memory, "BYTES",
                      "Bytes for keys and values on each device, which no batch exceeds (default: 90% of its\n"
                      "memory without weights, activations and what the runtime takes)");
-  add_request_options(command, options->reading);
-  add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)");
-  command.add_flag("-q,--quiet", options->quiet, "No progress");
+  add_run_options(command, *options);
   command.callback([options] { run_requests_batch(*options); });
 }
 

@@ -1,10 +1,6 @@
 // kvsim requests check: every line of traces of requests held to all rules.
-#include <memory>
 #include <ostream>
 
-#include "sim/base/error.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/printing/front_end.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
 #include "traces/requests/request_check.hpp"

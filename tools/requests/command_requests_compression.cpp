@@ -1,14 +1,9 @@
 // kvsim requests compression: prefix caching, compression, or both, of one traffic on equal memory.
-#include <memory>
 
 #include "analysis/asked/policy_choice.hpp"
 #include "analysis/requests/compression_page.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_tables.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
-#include "tools/printing/front_end.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
 #include "tools/requests/served_options.hpp"
@@ -16,16 +11,13 @@
 namespace kvsim::tools {
 namespace {
 
-struct RequestsCompressionOptions : OutputOptions {
-  std::string file{}, memory{}, rate = "1";
+struct RequestsCompressionOptions : RequestRun {
+  std::string memory{}, rate = "1";
   std::vector<std::string> policies{}, budgets{}, answers{};
-  RequestOptions reading{};
   ServedOptions served{};
   LimitOptions limits{};
   std::uint64_t max_sequences = 256, step_tokens = 2048;
   double least_full = 0.9;
-  unsigned threads = 0;
-  bool quiet = false;
 };
 
 analysis::Records read_answers(const std::vector<std::string>& files) {
@@ -67,7 +59,7 @@ analysis::CompressionGrid grid_of(const RequestsCompressionOptions& options) {
 void run_requests_compression(const RequestsCompressionOptions& options) {
   FormattedOutput output(options);
   const analysis::CompressionGrid grid = grid_of(options);
-  const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
+  const requests::RequestTrace trace = read_shown(options);
   require_blocks(trace, options.file,
                  "Nothing in it could be used again: kvsim requests serve has its queues.");
   const auto rows = followed("serving", options.quiet, [&](Progress& progress) {
@@ -98,7 +90,7 @@ void add_requests_compression(Command requests) {
   kvsim requests compression mine.jsonl --model llama-3.1-8b --machine h100-sxm --memory 16GiB,48GiB --policy snapkv --budget 25% --answers answers.csv -o page.md
 )");
   const auto options = std::make_shared<RequestsCompressionOptions>();
-  command.add_required("FILE", options->file, "", "Trace of requests, gzip or not; -: standard input");
+  add_request_file(command, *options);
   add_served_options(command, options->served);
   command.add_option("--memory", options->memory, "LIST",
                      "Comma list of bytes for keys and values on each device (default: 90% of its memory\n"
@@ -120,10 +112,7 @@ void add_requests_compression(Command requests) {
                      token_count());
   command.add_option("--ttft", options->limits.first_token, "TIME", "Limit of a good request, like 2s");
   command.add_option("--tpot", options->limits.per_token, "TIME", "Limit of a good request, like 50ms");
-  add_request_options(command, options->reading);
-  add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)");
-  command.add_flag("-q,--quiet", options->quiet, "No progress");
+  add_run_options(command, *options);
   command.callback([options] { run_requests_compression(*options); });
 }
 

@@ -1,11 +1,6 @@
 // kvsim requests convert: a trace of requests in a format that other tools read.
-#include <memory>
 
-#include "sim/base/error.hpp"
-#include "sim/base/suggest.hpp"
 #include "sim/requests/prefix/prefix_tree.hpp"
-#include "tools/printing/front_end.hpp"
-#include "tools/printing/result_output.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
 #include "tools/requests/written_requests.hpp"

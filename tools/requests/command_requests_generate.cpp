@@ -1,11 +1,6 @@
 // kvsim requests generate: traces of requests whose sharing is known, or that of another trace.
-#include <memory>
 
-#include "sim/base/error.hpp"
-#include "sim/base/param_value.hpp"
 #include "tools/options/option_groups.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/printing/result_output.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
 #include "tools/requests/written_requests.hpp"

@@ -1,18 +1,13 @@
 // kvsim requests info: how many requests, how long, how much they share.
 #include <cmath>
 #include <iosfwd>
-#include <memory>
 #include <ostream>
-#include <string>
-#include <vector>
 
 #include "analysis/results/declared_columns.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/records.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/requests/prefix/request_summary.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
 
@@ -34,8 +29,7 @@ using analysis::Value;
 using prefix::Ceiling;
 
 Value share(std::uint64_t part, std::uint64_t whole) {
-  if (whole == 0) return {};
-  return static_cast<double>(part) / static_cast<double>(whole);
+  return analysis::ratio(static_cast<double>(part), static_cast<double>(whole));
 }
 
 std::string percent(const Value& value) {

@@ -1,12 +1,6 @@
 // kvsim requests replay: what prefix caches hit, for all policies and capacities.
-#include <memory>
 
 #include "analysis/requests/hit_tables.hpp"
-#include "sim/base/error.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
-#include "tools/printing/front_end.hpp"
 #include "tools/requests/cache_options.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
@@ -21,16 +15,13 @@ using prefix::FoundTokens;
 
 constexpr std::uint64_t kMostEach = 10'000'000;  ///< rows of --each
 
-struct RequestsReplayOptions : OutputOptions {
-  std::string file{};
-  RequestOptions reading{};
+struct RequestsReplayOptions : RequestRun {
   CacheOptions cache{};
   std::vector<std::string> policies{"lru,opt"};
   std::string capacity{}, by = "none", found = "all", unit = "block";
   double sample = 1;
   std::uint64_t seed = 0;
-  unsigned threads = 0;
-  bool residency = false, each = false, quiet = false;
+  bool residency = false, each = false;
 };
 
 HitParts parts_of(const std::string& text) {
@@ -53,14 +44,11 @@ std::string usual_capacities(const requests::RequestTrace& trace) {
 
 std::vector<std::pair<std::string, analysis::Value>> settings_of(const RequestsReplayOptions& options,
                                                                  std::optional<double> token_bytes) {
-  const auto text = [](const std::string& value) {
-    return value.empty() ? analysis::Value() : analysis::Value(value);
-  };
   return {{"file", options.file},
-          {"model", text(options.cache.model)},
-          {"machine", text(options.cache.machine)},
-          {"stored", text(options.cache.stored)},
-          {"budget", text(options.cache.budget)},
+          {"model", analysis::text_or_none(options.cache.model)},
+          {"machine", analysis::text_or_none(options.cache.machine)},
+          {"stored", analysis::text_or_none(options.cache.stored)},
+          {"budget", analysis::text_or_none(options.cache.budget)},
           {"token_bytes", analysis::value_of(token_bytes)},
           {"unit", options.unit},
           {"sample", options.sample},
@@ -105,7 +93,7 @@ void run_requests_replay(const RequestsReplayOptions& options) {
   }
   grid.prefill = prefill_cost(options.cache);
   grid.threads = options.threads;
-  requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
+  requests::RequestTrace trace = read_shown(options);
   require_blocks(trace, options.file,
                  "It has no hits. It can be served (kvsim requests serve), or another one generated.");
   if (grid.found != FoundTokens::all) requests::forget_tails(trace);
@@ -150,7 +138,7 @@ void add_requests_replay(Command requests) {
   kvsim requests replay mine.jsonl --model llama-3.1-8b --stored 'full+kivi(bits=2)' --capacity 64GiB --by depth
 )");
   const auto options = std::make_shared<RequestsReplayOptions>();
-  command.add_required("FILE", options->file, "", "Trace of requests, gzip or not; -: standard input");
+  add_request_file(command, *options);
   command.add_option("--policy", options->policies, "LIST",
                      "Comma list of replacements (kvsim policy list), or all; opt knows the future");
   command.add_option("--capacity", options->capacity, "LIST",
@@ -176,10 +164,7 @@ void add_requests_replay(Command requests) {
   command.add_flag("--residency", options->residency,
                    "How long blocks stay, lie idle and wait to be used again, too");
   command.add_flag("--each", options->each, "A row for each request in every cache");
-  add_request_options(command, options->reading);
-  add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)");
-  command.add_flag("-q,--quiet", options->quiet, "No progress");
+  add_run_options(command, *options);
   command.callback([options] { run_requests_replay(*options); });
 }
 

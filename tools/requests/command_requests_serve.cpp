@@ -1,20 +1,14 @@
 // kvsim requests serve: a trace through engines in time: queues, batches, memory, latencies.
 #include <algorithm>
-#include <memory>
 
 #include "analysis/asked/policy_choice.hpp"
 #include "analysis/requests/cache_capacity.hpp"
 #include "analysis/requests/compressed_model.hpp"
 #include "analysis/requests/serving_tables.hpp"
 #include "policies/api/composition.hpp"
-#include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
-#include "tools/options/option_numbers.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
-#include "tools/printing/front_end.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
 #include "tools/requests/served_options.hpp"
@@ -24,9 +18,7 @@ namespace {
 
 using analysis::ServingGrid;
 
-struct RequestsServeOptions : OutputOptions {
-  std::string file{};
-  RequestOptions reading{};
+struct RequestsServeOptions : RequestRun {
   ServedOptions served{};
   std::vector<std::string> policies{}, host_policies{"lru"};
   std::string memory{}, allocator = "paged", rate = "1";
@@ -35,8 +27,7 @@ struct RequestsServeOptions : OutputOptions {
   LimitOptions limits{};
   std::uint64_t max_sequences = 256, step_tokens = 2048, block = 16, max_tokens = 0, replicas = 1, seed = 0,
                 hashed_blocks = 1;
-  unsigned threads = 0;
-  bool each = false, quiet = false;
+  bool each = false;
 };
 
 /// "none", or replacements.
@@ -143,7 +134,7 @@ void run_requests_serve(const RequestsServeOptions& options) {
   ServingGrid grid = grid_of(options);
   const std::string& kind = options.served.serving.kv;
   const policy::Composition stored = whole_prompt(kind, "--kv");
-  const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
+  const requests::RequestTrace trace = read_shown(options);
   if (stored.representation)
     grid.served = analysis::represented_model(grid.served, stored, analysis::mean_prompt(trace));
   if (options.policies.empty() && trace.has_blocks() && options.allocator == "paged" &&
@@ -184,7 +175,7 @@ void add_engine_options(Command command, RequestsServeOptions& options) {
 }
 
 void add_question_options(Command command, RequestsServeOptions& options) {
-  command.add_required("FILE", options.file, "", "Trace of requests, gzip or not; -: standard input");
+  add_request_file(command, options);
   add_served_options(command, options.served);
   command.add_option("--memory", options.memory, "LIST",
                      "Comma list of bytes for keys and values on each device (default: 90% of its memory\n"
@@ -230,10 +221,7 @@ void add_requests_serve(Command requests) {
   const auto options = std::make_shared<RequestsServeOptions>();
   add_question_options(command, *options);
   add_engine_options(command, *options);
-  add_request_options(command, options->reading);
-  add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)");
-  command.add_flag("-q,--quiet", options->quiet, "No progress");
+  add_run_options(command, *options);
   command.callback([options] { run_requests_serve(*options); });
 }
 

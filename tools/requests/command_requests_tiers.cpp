@@ -1,14 +1,9 @@
 // kvsim requests tiers: prompts of a trace against caches on the device, in host memory and on an SSD.
-#include <memory>
 
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/requests/tier_tables.hpp"
-#include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
 #include "sim/base/split.hpp"
-#include "tools/options/output_options.hpp"
-#include "tools/printing/formatted_output.hpp"
-#include "tools/printing/front_end.hpp"
 #include "tools/requests/cache_options.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
@@ -26,14 +21,10 @@ using analysis::TierGrid;
 constexpr std::uint64_t kStepTokens = 2048;
 constexpr std::size_t kMostPlans = 10'000;
 
-struct RequestsTiersOptions : OutputOptions {
-  std::string file{};
-  RequestOptions reading{};
+struct RequestsTiersOptions : RequestRun {
   TierOptions tiers{};
   std::string model{}, machine{}, device{}, host = "none", ssd = "none";
   std::vector<std::string> policies{"lru"}, host_policies{}, ssd_policies{};
-  unsigned threads = 0;
-  bool quiet = false;
 };
 
 /// Each with every policy, none first where it is asked for, then the smallest.
@@ -78,7 +69,7 @@ std::vector<analysis::TierPlan> plans_of(const RequestsTiersOptions& options, co
 void run_requests_tiers(const RequestsTiersOptions& options) {
   FormattedOutput output(options);
   const serving::ServedModel served = tier_served(options.tiers, options.model, options.machine);
-  const requests::RequestTrace trace = read_shown(options.file, read_options(options.reading), options.quiet);
+  const requests::RequestTrace trace = read_shown(options);
   require_blocks(trace, options.file,
                  "There is nothing to find in a cache: kvsim requests serve takes it for queues.");
   const TierStorage storage = tier_storage(options.tiers, served, trace.block_tokens);
@@ -135,7 +126,7 @@ void add_requests_tiers(Command requests) {
   kvsim requests tiers mine.jsonl --model llama-3.1-8b --machine a100-80-sxm --host 200GiB --host-kv cachegen --host-sent 95%
 )");
   const auto options = std::make_shared<RequestsTiersOptions>();
-  command.add_required("FILE", options->file, "", "Trace of requests, gzip or not; -: standard input");
+  add_request_file(command, *options);
   command.add_required("--model", options->model, "MODEL", "As of kvsim cost estimate");
   command.add_required("--machine", options->machine, "MACHINE", "As of kvsim cost estimate");
   command.add_option(
@@ -152,10 +143,7 @@ void add_requests_tiers(Command requests) {
   command.add_option("--ssd-policy", options->ssd_policies, "LIST",
                      "Which stay on the SSD (default: as --policy)");
   add_tier_options(command, options->tiers);
-  add_request_options(command, options->reading);
-  add_output_options(command, *options);
-  command.add_option("--threads", options->threads, "N", "Never changes a result (default: all)");
-  command.add_flag("-q,--quiet", options->quiet, "No progress");
+  add_run_options(command, *options);
   command.callback([options] { run_requests_tiers(*options); });
 }
 

@@ -52,6 +52,17 @@ void add_request_options(Command command, RequestOptions& options) {
   requests.add_option("--limit", options.limit, "N", "Only so many requests, the first (default: all)");
 }
 
+void add_request_file(Command command, RequestRun& run) {
+  command.add_required("FILE", run.file, "", "Trace of requests, gzip or not; -: standard input");
+}
+
+void add_run_options(Command command, RequestRun& run) {
+  add_request_options(command, run.reading);
+  add_output_options(command, run);
+  command.add_option("--threads", run.threads, "N", "Never changes a result (default: all)");
+  command.add_flag("-q,--quiet", run.quiet, "No progress");
+}
+
 requests::ReadOptions read_options(const RequestOptions& options) {
   if (options.block_tokens > std::numeric_limits<std::uint32_t>::max())
     usage_error("is no size of a block", "--block-tokens " + std::to_string(options.block_tokens));
@@ -88,6 +99,10 @@ requests::RequestTrace read_shown(const std::string& path, requests::ReadOptions
     options.progress = &progress;
     return requests::read_requests(path, options);
   });
+}
+
+requests::RequestTrace read_shown(const RequestRun& run) {
+  return read_shown(run.file, read_options(run.reading), run.quiet);
 }
 
 }  // namespace kvsim::tools

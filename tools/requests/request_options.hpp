@@ -2,7 +2,7 @@
 /// How a trace of requests is read: the same options in every command that reads one.
 #include <string>
 
-#include "tools/options/command_tree.hpp"
+#include "tools/options/output_options.hpp"
 #include "traces/requests/read_requests.hpp"
 
 namespace kvsim::tools {
@@ -20,8 +20,22 @@ void add_request_options(Command command, RequestOptions& options);
 /// tokenizer that cannot be read.
 requests::ReadOptions read_options(const RequestOptions& options);
 
+/// What all commands are told that run a trace.
+struct RequestRun : OutputOptions {
+  std::string file{};
+  RequestOptions reading{};
+  unsigned threads = 0;
+  bool quiet = false;
+};
+/// Adds FILE.
+void add_request_file(Command command, RequestRun& run);
+/// Adds what stands behind a command's own options: how the trace is read, where results go, --threads and
+/// --quiet.
+void add_run_options(Command command, RequestRun& run);
+
 /// Reads a trace while the front end shows how far it is.
 requests::RequestTrace read_shown(const std::string& path, requests::ReadOptions options, bool quiet);
+requests::RequestTrace read_shown(const RequestRun& run);
 
 /// Throws Error(usage) for a trace that does not say which tokens prompts share; `hint` says what to do.
 void require_blocks(const requests::RequestTrace& trace, const std::string& file, const std::string& hint);

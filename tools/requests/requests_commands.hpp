@@ -1,7 +1,7 @@
 #pragma once
 /// The commands of kvsim requests. One file each (command_requests_NAME.cpp); command_requests.cpp lists
 /// them.
-#include "tools/options/command_tree.hpp"
+#include "tools/commands/command.hpp"
 
 namespace kvsim::tools {
 

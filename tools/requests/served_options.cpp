@@ -1,7 +1,5 @@
 #include "tools/requests/served_options.hpp"
 
-#include <optional>
-
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"

@@ -1,20 +1,17 @@
 #include "tools/requests/tier_options.hpp"
 
 #include <cmath>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "analysis/requests/cache_capacity.hpp"
-#include "analysis/results/has_column.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/reading/read_tables.hpp"
+#include "analysis/results/records.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
-#include "sim/base/suggest.hpp"
 #include "tools/options/cost_request.hpp"
 #include "tools/printing/front_end.hpp"
 

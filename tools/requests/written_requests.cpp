@@ -26,8 +26,8 @@ void refuse_requests_output(const std::string& path, bool overwrite) {
 
 void write_shown(const requests::RequestTrace& trace, const std::string& path, const std::string& to,
                  bool overwrite, bool quiet) {
-  const bool waits = std::any_of(trace.requests.begin(), trace.requests.end(),
-                                 [](const requests::Request& request) { return request.after_parent; });
+  const bool waits = std::ranges::any_of(
+      trace.requests, [](const requests::Request& request) { return request.after_parent; });
   const bool bailian = to.empty() ? waits : to == "bailian";
   requests::WriteOptions options{.format = bailian ? WrittenFormat::bailian : WrittenFormat::mooncake,
                                  .overwrite = overwrite};

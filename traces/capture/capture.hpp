@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "sim/base/progress.hpp"
-#include "traces/capture/query_choice.hpp"
-#include "traces/capture/row_choice.hpp"
+#include "traces/capture/token_choice.hpp"
 #include "traces/capture/workload_item.hpp"
 #include "traces/format/header.hpp"
 #include "traces/model/sampling.hpp"

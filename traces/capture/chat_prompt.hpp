@@ -1,7 +1,6 @@
 #pragma once
 /// Prompts through a model's chat template.
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "traces/capture/workload_item.hpp"

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <boost/json/serialize.hpp>
-#include <optional>
 #include <string_view>
 
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
-#include "sim/base/quoted.hpp"
 
 namespace kvsim::capture {
 namespace {

@@ -3,7 +3,6 @@
 /// its second version, InfiniteBench, SCBench, SQuAD, samples that lm-eval logged, batches of OpenAI's API).
 /// traces/workloads/README.md says what becomes of their fields.
 #include <initializer_list>
-#include <string>
 #include <vector>
 
 #include "sim/base/strict_json.hpp"

@@ -203,7 +203,7 @@ SecondPass second_pass(const trace::Sequence& run, const model::Tokenizer& token
                        const model::ModelConfig& config, const model::Weights& weights,
                        const SecondPassOptions& options, Progress& progress) {
   const trace::Model& model = run.model();
-  if (std::ranges::any_of(model.layer_window, [](std::int32_t window) { return window >= 0; }))
+  if (model.has_windows())
     usage_error("has layers with a sliding window, from which tokens that are repeated have left", model.name,
                 "The second pass is for models whose layers see everything.");
   const std::vector<Repeated> chunks = repeated_chunks(run, tokenizer, options.repeat_chunk);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string_view>
 #include <unordered_set>
 
 #include "sim/base/csv_records.hpp"

@@ -1,18 +1,12 @@
 #include "traces/comparison/header_comparison.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::trace {
 namespace {
-
-/// The shortest decimal text that reads back as this number.
-template <class Number>
-std::string text_of(Number value) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
 
 /// Compares the models, shape first: with different shapes the tensors cannot be compared.
 class ModelComparison {
@@ -52,7 +46,7 @@ class ModelComparison {
  private:
   template <class T>
   void differ(const std::string& name, const T& x, const T& y) {
-    out_.differences.push_back({"model", name + ": " + text_of(x) + " against " + text_of(y)});
+    out_.differences.push_back({"model", name + ": " + shortest(x) + " against " + shortest(y)});
   }
   template <class T>
   void same(const char* name, const T& x, const T& y) {

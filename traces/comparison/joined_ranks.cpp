@@ -1,7 +1,6 @@
 #include "traces/comparison/joined_ranks.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"

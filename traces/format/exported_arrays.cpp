@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <cstring>
 #include <functional>
 #include <numeric>
 #include <string_view>

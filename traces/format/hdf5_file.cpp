@@ -50,31 +50,6 @@ Datatype half_type(std::size_t exponent_bits, std::size_t bias) {
   return type;
 }
 
-hid_t builtin(Type type) {
-  switch (type) {
-    case Type::u8:
-      return H5T_STD_U8LE;
-    case Type::u16:
-      return H5T_STD_U16LE;
-    case Type::u32:
-      return H5T_STD_U32LE;
-    case Type::u64:
-      return H5T_STD_U64LE;
-    case Type::i32:
-      return H5T_STD_I32LE;
-    case Type::i64:
-      return H5T_STD_I64LE;
-    case Type::f32:
-      return H5T_IEEE_F32LE;
-    case Type::f64:
-      return H5T_IEEE_F64LE;
-    case Type::f16:
-    case Type::bf16:
-      break;
-  }
-  bug("not a built-in HDF5 type");
-}
-
 }  // namespace
 
 void Session::only_thread() {
@@ -122,23 +97,8 @@ void fail(std::string_view what, std::string_view where) {
 }
 
 std::size_t type_bytes(Type type) {
-  switch (type) {
-    case Type::u8:
-      return 1;
-    case Type::u16:
-    case Type::f16:
-    case Type::bf16:
-      return 2;
-    case Type::u32:
-    case Type::i32:
-    case Type::f32:
-      return 4;
-    case Type::u64:
-    case Type::i64:
-    case Type::f64:
-      return 8;
-  }
-  bug("unknown element type");
+  static constexpr std::size_t kBytes[] = {1, 2, 4, 8, 4, 8, 4, 8, 2, 2};
+  return kBytes[static_cast<std::size_t>(type)];
 }
 
 std::string_view type_name(Type type) {
@@ -151,7 +111,10 @@ Datatype datatype(Type type) {
   const Session session;
   if (type == Type::f16) return half_type(5, 15);
   if (type == Type::bf16) return half_type(8, 127);
-  return Datatype(check(H5Tcopy(builtin(type)), "cannot make a type", type_name(type)));
+  const hid_t builtin[] = {H5T_STD_U8LE,  H5T_STD_U16LE, H5T_STD_U32LE,  H5T_STD_U64LE,
+                           H5T_STD_I32LE, H5T_STD_I64LE, H5T_IEEE_F32LE, H5T_IEEE_F64LE};
+  const hid_t known = builtin[static_cast<std::size_t>(type)];
+  return Datatype(check(H5Tcopy(known), "cannot make a type", type_name(type)));
 }
 
 std::string digest_of(std::span<const std::byte> stored) {

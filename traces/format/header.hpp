@@ -47,6 +47,10 @@ struct Model {
   std::string config_json;  ///< verbatim, may be empty
 
   std::uint32_t group() const { return n_q_heads / n_kv_heads; }
+  /// Whether some layer has a sliding window.
+  bool has_windows() const {
+    return std::ranges::any_of(layer_window, [](std::int32_t window) { return window >= 0; });
+  }
   /// Numbers that a KV head caches of a token.
   std::uint32_t token_numbers() const { return head_dim + (values_in_keys ? 0 : v_head_dim); }
   /// The logit of a query head's sink; -infinity, which takes nothing: none.
@@ -174,6 +178,12 @@ struct Header {
 
   std::uint64_t n_tokens() const { return token_id.size(); }
   std::uint64_t n_query_rows() const { return query_token.empty() ? n_tokens() : query_token.size(); }
+  /// End of the keys that the token's attention row may span: its position along its path, plus one for
+  /// itself.
+  std::uint64_t visible_end(std::uint64_t token) const {
+    const Segment& segment = segments[token_segment[token]];
+    return segment.path_len + (token - segment.begin) + 1;
+  }
 };
 
 }  // namespace kvsim::trace

@@ -1,6 +1,5 @@
 #pragma once
 /// A whole trace in memory, as generators and tests build it; the writer stores it.
-#include <memory>
 #include <vector>
 
 #include "traces/format/source.hpp"

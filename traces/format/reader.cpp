@@ -403,9 +403,7 @@ void FileTrace::check_attention_rows(const AttentionRows& rows, const InputGroup
   if (rows.ptr[0] != 0) input_error("does not start at 0", group.where("ptr"));
   for (std::size_t i = 0; i < rows.first_key.size(); ++i) {
     const std::string place = "[" + std::to_string(i) + "]";
-    const std::uint64_t token = header_.attention_token[i];
-    const Segment& segment = header_.segments[header_.token_segment[token]];
-    const std::uint64_t visible = segment.path_len + (token - segment.begin) + 1;
+    const std::uint64_t visible = header_.visible_end(header_.attention_token[i]);
     if (rows.first_key[i] >= visible)
       input_error("lies after its own token", group.where("first_key") + place);
     if (rows.ptr[i + 1] < rows.ptr[i] || rows.ptr[i + 1] - rows.ptr[i] != visible - rows.first_key[i])

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "sim/base/error.hpp"
 #include "traces/format/block_digest.hpp"

@@ -167,12 +167,6 @@ void put_field(hid_t object, const char* name, const Value& value, std::string_v
     hdf5::put(object, name, value, place);
 }
 
-/// End of the keys that the token's attention row may span: its position along its path, plus one for itself.
-std::uint64_t visible_end(const Header& header, std::uint64_t token) {
-  const Segment& segment = header.segments[header.token_segment[token]];
-  return segment.path_len + (token - segment.begin) + 1;
-}
-
 }  // namespace
 
 struct Writer::State {
@@ -272,7 +266,7 @@ void Writer::State::check_complete(const Header& final) const {
           layer.where + "/rows");
     for (std::size_t i = 0; i < stored; ++i) {
       const std::uint64_t keys = layer.attention->ptr[i + 1] - layer.attention->ptr[i];
-      if (layer.attention->first_key[i] + keys != visible_end(final, final.attention_token[i]))
+      if (layer.attention->first_key[i] + keys != final.visible_end(final.attention_token[i]))
         bug("row " + std::to_string(i) + " does not end at its own token", layer.where + "/rows");
     }
   }

@@ -9,9 +9,9 @@
 #include <set>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/model/gguf_blocks.hpp"
@@ -59,7 +59,6 @@ Architecture checked_architecture(const Gguf& file) {
   constexpr std::uint64_t kSigmoid = 2;
   const std::string name(file.text(kArchitecture));
   std::vector<std::string> names;
-  std::string list;
   for (Architecture one : kArchitectures) {
     if (one.name == name) {
       if (name == "llama" && file.integer_or("llama.expert_count", 0) > 0) one.type = "mixtral";
@@ -67,12 +66,11 @@ Architecture checked_architecture(const Gguf& file) {
         one.type = "deepseek_v2";
       return one;
     }
-    list += (list.empty() ? "" : ", ") + std::string(one.name);
     names.emplace_back(one.name);
   }
   const std::string near = suggestion(name, names);
   input_error("architecture " + in_quotes(name) + " is not supported", file.where(kArchitecture),
-              "Supported: " + list + "." + (near.starts_with("Did") ? " " + near : ""));
+              "Supported: " + joined(names) + "." + (near.starts_with("Did") ? " " + near : ""));
 }
 
 const Family& family_of(const Architecture& architecture) {
@@ -278,28 +276,25 @@ void read_pattern(Fields& fields, json::object& config) {
   config["layer_types"] = std::move(types);
 }
 
-/// What llama.cpp knows of Gemma 2 without the file: queries of one of 46 layers are scaled as those of Gemma
-/// 3's largest.
-void read_gemma2(Fields& fields, json::object& config) {
-  constexpr std::uint64_t kLayersOf27B = 46;
-  const bool largest = fields.integer("block_count") == kLayersOf27B;
+/// What llama.cpp knows of Gemma 2 and 3 without the file: the largest, of so many layers, divides queries by
+/// the width of a head as if heads shared the residual stream.
+void read_gemma(Fields& fields, std::uint64_t layers_of_27b, json::object& config) {
+  const bool largest = fields.integer("block_count") == layers_of_27b;
   config["sliding_window"] = fields.integer("attention.sliding_window");
   config["query_pre_attn_scalar"] =
       largest ? fields.integer("embedding_length") / fields.integer("attention.head_count")
               : config["head_dim"].to_number<std::uint64_t>();
+}
+
+void read_gemma2(Fields& fields, json::object& config) {
+  read_gemma(fields, 46, config);
   config["attn_logit_softcapping"] = fields.number("attn_logit_softcapping");
   config["final_logit_softcapping"] = fields.number("final_logit_softcapping");
 }
 
-/// What llama.cpp knows of Gemma 3 without the file: full layers are every sixth, windows rotate by a base of
-/// 10,000, and one of 62 layers divides by the width of a head as if heads shared the residual stream.
+/// Without the file, full layers are every sixth, and windows rotate by a base of 10,000.
 void read_gemma3(Fields& fields, json::object& config) {
-  constexpr std::uint64_t kLayersOf27B = 62;
-  const bool largest = fields.integer("block_count") == kLayersOf27B;
-  config["sliding_window"] = fields.integer("attention.sliding_window");
-  config["query_pre_attn_scalar"] =
-      largest ? fields.integer("embedding_length") / fields.integer("attention.head_count")
-              : config["head_dim"].to_number<std::uint64_t>();
+  read_gemma(fields, 62, config);
   config["rope_local_base_freq"] = fields.number_or("rope.freq_base_swa", 10000);
 }
 

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/split.hpp"
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/strict_json.hpp"
@@ -224,11 +225,9 @@ void refuse_to_run(const JsonObject& config, const Family& family, const ModelCo
 const Family& checked_family(const JsonObject& config, Purpose purpose) {
   const std::string type = config.text("model_type");
   std::vector<std::string> names;
-  std::string list;
   for (const Family& known : families()) {
-    if (purpose == Purpose::run && !known.runs) continue;
+    if (purpose == Purpose::run && known.sizes_only) continue;
     if (known.type == type) return known;
-    list += (list.empty() ? "" : ", ") + std::string(known.type);
     names.emplace_back(known.type);
   }
   const std::string near = suggestion(type, names);
@@ -236,7 +235,7 @@ const Family& checked_family(const JsonObject& config, Purpose purpose) {
                           ? ""
                           : " If its layers are those of one of these, say so in a copy of the file.";
   input_error("model type " + in_quotes(type) + " is not supported", config.path("model_type"),
-              "Supported: " + list + (near.starts_with("Did") ? ". " + near : ".") + alike);
+              "Supported: " + joined(names) + (near.starts_with("Did") ? ". " + near : ".") + alike);
 }
 
 std::string first_architecture(const JsonObject& config) {

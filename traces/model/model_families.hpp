@@ -11,7 +11,7 @@ namespace kvsim::model {
 
 struct Family {
   std::string_view type{};
-  bool runs = false;  ///< whether kvsim runs such models; of the others it knows what they take
+  bool sizes_only = false;  ///< kvsim knows what such models take, and does not run them
   /// Prefix of the classes of model code that files name, which changes nothing: transformers has these
   /// classes itself (Phi-3), or there are no others (Qwen 1). Empty: files name none.
   std::string_view code{};

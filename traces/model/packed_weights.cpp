@@ -1,7 +1,5 @@
 #include "traces/model/packed_weights.hpp"
 
-#include <cstring>
-
 #include "sim/base/half.hpp"
 
 namespace kvsim::model {

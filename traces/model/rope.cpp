@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "sim/base/error.hpp"
+#include "sim/base/joined.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/strict_json.hpp"
 
@@ -40,10 +41,8 @@ void check_type(const std::string& type, const JsonObject& scaling, const RopeCo
   std::vector<std::string> known{"default", "longrope"};
   if (!is_phi3(context)) known.insert(known.end(), {"linear", "llama3", "yarn"});
   if (std::find(known.begin(), known.end(), type) != known.end()) return;
-  std::string list;
-  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
   input_error("rope type " + in_quotes(type) + " is not supported for " + context.model_type, scaling.where(),
-              "Supported: " + list + ".");
+              "Supported: " + joined(known) + ".");
 }
 
 /// A field of the scaling object that may also stand at the top level; if both have it, they must agree.

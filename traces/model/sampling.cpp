@@ -1,23 +1,16 @@
 #include "traces/model/sampling.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::model {
 namespace {
-
-std::string shortest(double number) {
-  char text[32];
-  const auto [end, failure] = std::to_chars(text, text + sizeof text, number);
-  if (failure != std::errc{}) bug("a double is longer than it can be", "sampling");
-  return {text, end};
-}
 
 /// The ids that pass top-k, most probable first.
 std::vector<std::int32_t> likeliest(std::span<const float> logits, std::uint64_t top_k) {

@@ -1,10 +1,106 @@
 // Formats of requests that are csv files: when each came, how long it was, which session it belongs to.
-#include "traces/requests/csv_columns.hpp"
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
+#include "sim/base/quoted.hpp"
+#include "sim/base/split.hpp"
+#include "sim/base/suggest.hpp"
 #include "traces/requests/line_format.hpp"
 #include "traces/requests/time_text.hpp"
 
 namespace kvsim::requests {
 namespace {
+
+/// Lines of a csv file in ASCII by the names of their columns. Fields may stand in double quotes.
+class CsvColumns {
+ public:
+  struct Column {
+    std::string_view name;
+    bool required = true;
+  };
+  explicit CsvColumns(std::vector<Column> wanted) : wanted_(std::move(wanted)) {}
+
+  /// Throws Error(input) at `where` for a column that is missing or there twice.
+  void read_header(std::string_view line, const std::string& where);
+  /// Throws Error(input) for a line of another number of fields.
+  void read(std::string_view line, const std::string& where);
+
+  bool has(std::size_t column) const { return places_[column] >= 0; }
+  /// The field of the line that was read last, without quotes.
+  std::string_view text(std::size_t column) const {
+    return fields_[static_cast<std::size_t>(places_[column])];
+  }
+  /// Throws Error(input) for what is no number of this type.
+  template <class T>
+  T number(std::size_t column, const std::string& where) const {
+    const auto value = number_of<T>(text(column));
+    if (!value)
+      input_error(std::string(wanted_[column].name) + " is " + in_quotes(text(column)) +
+                      (std::is_integral_v<T> ? ", no whole number from 0" : ", no number"),
+                  where);
+    return *value;
+  }
+
+ private:
+  void split_fields(std::string_view line, const std::string& where);
+
+  std::vector<Column> wanted_;
+  std::vector<int> places_;  ///< of the wanted columns; -1: the file has it not
+  std::size_t columns_ = 0;
+  std::vector<std::string_view> fields_;
+};
+
+void CsvColumns::split_fields(std::string_view line, const std::string& where) {
+  for (const char c : line)
+    if ((c < 0x20 && c != '\t') || c > 0x7e)
+      input_error("has a byte that is no printable ASCII", where, "The csv formats of requests are ASCII.");
+  fields_.clear();
+  std::size_t begin = 0;
+  while (true) {
+    std::size_t end = begin;
+    if (begin < line.size() && line[begin] == '"') {
+      const std::size_t close = line.find('"', begin + 1);
+      if (close == std::string_view::npos || (close + 1 < line.size() && line[close + 1] != ','))
+        input_error("has a quote that is not closed at the end of its field", where);
+      fields_.push_back(line.substr(begin + 1, close - begin - 1));
+      end = close + 1;
+    } else {
+      end = std::min(line.find(',', begin), line.size());
+      fields_.push_back(trimmed(line.substr(begin, end - begin)));
+    }
+    if (end >= line.size()) return;
+    begin = end + 1;
+  }
+}
+
+void CsvColumns::read_header(std::string_view line, const std::string& where) {
+  split_fields(line, where);
+  columns_ = fields_.size();
+  places_.clear();
+  for (const Column& column : wanted_) {
+    int place = -1;
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      if (fields_[i] != column.name) continue;
+      if (place >= 0) input_error("the column " + in_quotes(column.name) + " is there twice", where);
+      place = static_cast<int>(i);
+    }
+    if (place < 0 && column.required)
+      input_error("has no column " + in_quotes(column.name), where,
+                  suggestion(column.name, {fields_.begin(), fields_.end()}));
+    places_.push_back(place);
+  }
+}
+
+void CsvColumns::read(std::string_view line, const std::string& where) {
+  split_fields(line, where);
+  if (fields_.size() != columns_)
+    input_error(
+        "has " + std::to_string(fields_.size()) + " fields under " + std::to_string(columns_) + " columns",
+        where);
+}
 
 enum class Times { seconds, dates, either };
 

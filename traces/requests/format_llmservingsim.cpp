@@ -1,7 +1,6 @@
 // Workloads of LLMServingSim (casys-kaist; ISPASS 2026): requests, and sessions of an agent whose calls each
 // begin when the one before has ended and its tool has answered. Token ids, where there are any, become
 // chained blocks of a stated size, vLLM's 16 unless said otherwise.
-#include <algorithm>
 
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
@@ -9,7 +8,6 @@
 #include "sim/base/suggest.hpp"
 #include "traces/requests/json_fields.hpp"
 #include "traces/requests/line_format.hpp"
-#include "traces/requests/token_blocks.hpp"
 
 namespace kvsim::requests {
 namespace {
@@ -21,8 +19,6 @@ using Tokens = std::vector<std::uint64_t>;
 
 class LlmservingsimReader : public LineReader {
  public:
-  explicit LlmservingsimReader(const ReadOptions& options) : tail_(options.tail.value_or(Tail::missing)) {}
-
   void read(std::string_view line, TraceBuilder& out) override {
     const boost::json::value value = parse_strict_json(line, out.where(), kMaxValues);
     const JsonObject object(value, out.where());
@@ -67,18 +63,10 @@ class LlmservingsimReader : public LineReader {
     require(call, "output_toks");
     const std::uint64_t prompt = call.integer("input_toks", 0, kMostTokens);
     const std::uint64_t generated = call.integer("output_toks", 0, kMostTokens);
-    const bool known = read_tokens(call, "input_tok_ids", prompt, tokens_);
-    if (!known) return out.add(request, prompt, generated, nullptr);
-    ids_.clear();
-    append_ids(tokens_, out.block_tokens(), out.trace().hashing, tail_, ids_);
-    const std::uint32_t number = out.add(request, prompt, generated, &ids_);
-    if (read_tokens(call, "output_tok_ids", generated, output_)) {
-      tokens_.insert(tokens_.end(), output_.begin(), output_.end());
-      ids_.clear();
-      append_ids(tokens_, out.block_tokens(), out.trace().hashing, tail_, ids_);
-      out.add_final_blocks(ids_);
-    }
-    return number;
+    if (!read_tokens(call, "input_tok_ids", prompt, tokens_))
+      return out.add(request, prompt, generated, nullptr);
+    const bool answered = read_tokens(call, "output_tok_ids", generated, output_);
+    return out.add_tokens(request, tokens_, generated, answered ? &output_ : nullptr);
   }
 
   static bool read_tokens(const JsonObject& call, std::string_view field, std::uint64_t count, Tokens& out) {
@@ -93,9 +81,7 @@ class LlmservingsimReader : public LineReader {
     return true;
   }
 
-  Tail tail_;
   Tokens tokens_, output_;
-  std::vector<BlockId> ids_;
   std::uint64_t lines_ = 1;
 };
 
@@ -107,7 +93,7 @@ LineFormat llmservingsim_format() {
                  "JSON Lines with arrival_time_ns and input_toks, output_toks, or with sub_requests", true};
   format.defaults = {.block_tokens = 16, .tail = Tail::missing};
   format.shown_by = {{"input_toks"}, {"sub_requests"}};
-  format.reader = [](const ReadOptions& options) { return std::make_unique<LlmservingsimReader>(options); };
+  format.reader = made<LlmservingsimReader>;
   return format;
 }
 

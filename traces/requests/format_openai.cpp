@@ -5,7 +5,6 @@
 #include "sim/base/error.hpp"
 #include "sim/base/strict_json.hpp"
 #include "traces/requests/line_format.hpp"
-#include "traces/requests/token_blocks.hpp"
 
 namespace kvsim::requests {
 namespace {
@@ -14,8 +13,7 @@ constexpr std::size_t kMostBatchValues = 1'000'000;
 
 class OpenAiReader : public LineReader {
  public:
-  explicit OpenAiReader(const ReadOptions& options)
-      : options_(options), tail_(options.tail.value_or(Tail::missing)) {}
+  explicit OpenAiReader(const ReadOptions& options) : options_(options) {}
 
   void read(std::string_view line, TraceBuilder& out) override {
     const boost::json::value value = parse_strict_json(line, out.where(), kMostBatchValues);
@@ -25,17 +23,13 @@ class OpenAiReader : public LineReader {
     const bool chat = body.has("messages");
     const std::vector<std::int32_t> tokens = options_.encode(
         chat ? boost::json::serialize(body.array("messages")) : body.text("prompt"), chat, out.where());
-    ids_.clear();
-    append_ids(std::vector<std::uint64_t>(tokens.begin(), tokens.end()), out.block_tokens(),
-               out.trace().hashing, tail_, ids_);
+    std::vector<std::uint64_t> prompt(tokens.begin(), tokens.end());
     const char* most = body.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
-    out.add({}, tokens.size(), body.integer_or(most, 0, kMostTokens, 0), &ids_);
+    out.add_tokens({}, prompt, body.integer_or(most, 0, kMostTokens, 0), nullptr);
   }
 
  private:
   const ReadOptions& options_;
-  Tail tail_;
-  std::vector<BlockId> ids_;
 };
 
 }  // namespace

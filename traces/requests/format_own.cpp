@@ -6,7 +6,6 @@
 #include "sim/base/strict_json.hpp"
 #include "traces/requests/line_format.hpp"
 #include "traces/requests/time_text.hpp"
-#include "traces/requests/token_blocks.hpp"
 
 namespace kvsim::requests {
 namespace {
@@ -18,8 +17,7 @@ constexpr double kMostArrival = 1e12;
 /// first, blocks are known.
 class OwnJsonReader : public LineReader {
  public:
-  explicit OwnJsonReader(const ReadOptions& options)
-      : options_(options), tail_(options.tail.value_or(Tail::missing)) {}
+  explicit OwnJsonReader(const ReadOptions& options) : options_(options) {}
 
   void read(std::string_view line, TraceBuilder& out) override {
     const boost::json::value value = parse_strict_json(line, out.where(), kMaxLogValues);
@@ -31,18 +29,10 @@ class OwnJsonReader : public LineReader {
                                                          : boost::json::serialize(*session));
     const bool known = take(object, "prompt", prompt_, prompt_tokens_);
     const bool output_known = take(object, "output", output_, output_tokens_);
-    if (!known) {
+    if (known)
+      out.add_tokens(request, prompt_, output_tokens_, output_known ? &output_ : nullptr);
+    else
       out.add(request, prompt_tokens_, output_tokens_, nullptr);
-      return;
-    }
-    ids_.clear();
-    append_ids(prompt_, out.block_tokens(), out.trace().hashing, tail_, ids_);
-    out.add(request, prompt_tokens_, output_tokens_, &ids_);
-    if (!output_known) return;
-    prompt_.insert(prompt_.end(), output_.begin(), output_.end());
-    ids_.clear();
-    append_ids(prompt_, out.block_tokens(), out.trace().hashing, tail_, ids_);
-    out.add_final_blocks(ids_);
   }
 
  private:
@@ -87,10 +77,8 @@ class OwnJsonReader : public LineReader {
   }
 
   const ReadOptions& options_;
-  Tail tail_;
   std::vector<std::uint64_t> prompt_, output_;
   std::uint64_t prompt_tokens_ = 0, output_tokens_ = 0;
-  std::vector<BlockId> ids_;
 };
 
 }  // namespace

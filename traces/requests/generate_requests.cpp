@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <queue>
 
 #include "sim/base/error.hpp"
+#include "sim/base/order.hpp"
 #include "sim/base/param_value.hpp"
 #include "sim/base/quoted.hpp"
+#include "sim/base/rng.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/requests/portable_draws.hpp"
-#include "traces/requests/prompt_blocks.hpp"
 #include "traces/requests/trace_builder.hpp"
 
 namespace kvsim::requests {
@@ -20,6 +20,37 @@ namespace {
 enum Kind : std::uint32_t { kChat, kDocument, kAgent };
 constexpr const char* kKindNames[] = {"chat", "document", "agent"};
 constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 32;
+
+/// The blocks of a prompt that grows, known by the pieces of text it is made of.
+class PromptBlocks {
+ public:
+  explicit PromptBlocks(std::uint32_t block_tokens) : size_(block_tokens) {}
+
+  /// Appends `tokens` tokens of a text. Equal keys are equal texts, of which this is the beginning.
+  void append(std::uint64_t text_key, std::uint64_t tokens) {
+    std::uint64_t at = 0;
+    while (at < tokens) {
+      const std::uint64_t taken = std::min(tokens - at, size_ - tokens_ % size_);
+      state_ = combine({state_, text_key, at, taken});
+      at += taken;
+      tokens_ += taken;
+      if (tokens_ % size_ == 0) whole_.push_back(state_);
+    }
+  }
+
+  std::uint64_t tokens() const { return tokens_; }
+  const std::vector<BlockId>& whole() const { return whole_; }
+  /// Appends the ids of all blocks, that of the rest included, to `out`.
+  void append_to(std::vector<BlockId>& out) const {
+    out.insert(out.end(), whole_.begin(), whole_.end());
+    if (tokens_ % size_ != 0) out.push_back(state_);
+  }
+
+ private:
+  std::uint64_t size_, tokens_ = 0;
+  std::uint64_t state_ = 0;  ///< a digest of all pieces so far
+  std::vector<BlockId> whole_;
+};
 
 /// A request before all of them are put into the order of their times.
 struct Planned {
@@ -134,11 +165,8 @@ class Generator {
 
   /// The first requests of all that were planned.
   RequestTrace ordered() {
-    std::vector<std::uint32_t> order(planned_.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return planned_[a].arrival_s < planned_[b].arrival_s;
-    });
+    std::vector<std::uint32_t> order = least_first<std::uint32_t>(
+        planned_.size(), [&](std::uint32_t from) { return planned_[from].arrival_s; });
     order.resize(std::min<std::size_t>(order.size(), options_.requests));
     RequestTrace out{.format = "generated",
                      .block_tokens = options_.block_tokens,
@@ -192,54 +220,30 @@ class Generator {
   std::vector<BlockId> blocks_;
 };
 
-ParamSpec count_param(const char* name, const char* fallback, const char* unit, const char* help,
-                      double most = 1e8) {
-  return {.name = name,
-          .type = ParamType::count,
-          .fallback = fallback,
-          .min = 1,
-          .max = most,
-          .unit = unit,
-          .help = help};
-}
-ParamSpec real_param(const char* name, const char* fallback, double min, double max, const char* unit,
-                     const char* help) {
-  return {.name = name,
-          .type = ParamType::real,
-          .fallback = fallback,
-          .min = min,
-          .max = max,
-          .unit = unit,
-          .help = help};
-}
-
 }  // namespace
 
 const std::vector<ParamSpec>& shape_params() {
   static const std::vector<ParamSpec> kParams{
-      count_param("system_prompts", "8", "", "system prompts of each kind of session", 1e6),
-      real_param("system_popularity", "1", 0, 8, "", "exponent of Zipf's law over them; 0: all alike"),
-      count_param("system_tokens", "1200", "tokens", "median of a system prompt"),
-      count_param("documents", "200", "", "documents that questions are about", 1e6),
-      real_param("document_popularity", "0.8", 0, 8, "", "exponent of Zipf's law over them"),
-      count_param("document_tokens", "12000", "tokens", "median of a document"),
-      real_param("chat_turns", "4", 1, 1e4, "", "mean of a conversation's turns (geometric)"),
-      real_param("questions", "2", 1, 1e4, "", "mean of a session's questions about its document"),
-      real_param("agent_turns", "20", 1, 1e4, "", "mean of an agent's calls"),
-      count_param("text_tokens", "300", "tokens", "median of what a person writes"),
-      count_param("answer_tokens", "250", "tokens", "median of an answer"),
-      count_param("call_tokens", "120", "tokens", "median of what an agent generates"),
-      count_param("tool_tokens", "900", "tokens", "median of a tool's result"),
-      real_param("spread", "0.8", 0, 4, "", "standard deviation of the logarithm of every length"),
-      real_param("think_s", "30", 0, 1e6, "s", "mean time between an answer and a person's next turn"),
-      real_param("tool_s", "3", 0, 1e6, "s", "mean time that a tool takes"),
-      real_param("token_s", "0.02", 0, 1e3, "s", "per generated token, for the order of later turns"),
-      real_param("burst_cv", "4", 0.1, 100, "", "of bursty gaps: standard deviation over mean"),
-      {.name = "swing",
-       .type = ParamType::share,
-       .fallback = "0.8",
-       .help = "of a diurnal rate around its mean"},
-      real_param("period_s", "86400", 1, 1e9, "s", "of a diurnal rate")};
+      count_param("system_prompts", "8", {1, 1e6}, "system prompts of each kind of session"),
+      real_param("system_popularity", "1", {0, 8}, "exponent of Zipf's law over them; 0: all alike"),
+      count_param("system_tokens", "1200", {1, 1e8}, "median of a system prompt", "tokens"),
+      count_param("documents", "200", {1, 1e6}, "documents that questions are about"),
+      real_param("document_popularity", "0.8", {0, 8}, "exponent of Zipf's law over them"),
+      count_param("document_tokens", "12000", {1, 1e8}, "median of a document", "tokens"),
+      real_param("chat_turns", "4", {1, 1e4}, "mean of a conversation's turns (geometric)"),
+      real_param("questions", "2", {1, 1e4}, "mean of a session's questions about its document"),
+      real_param("agent_turns", "20", {1, 1e4}, "mean of an agent's calls"),
+      count_param("text_tokens", "300", {1, 1e8}, "median of what a person writes", "tokens"),
+      count_param("answer_tokens", "250", {1, 1e8}, "median of an answer", "tokens"),
+      count_param("call_tokens", "120", {1, 1e8}, "median of what an agent generates", "tokens"),
+      count_param("tool_tokens", "900", {1, 1e8}, "median of a tool's result", "tokens"),
+      real_param("spread", "0.8", {0, 4}, "standard deviation of the logarithm of every length"),
+      real_param("think_s", "30", {0, 1e6}, "mean time between an answer and a person's next turn", "s"),
+      real_param("tool_s", "3", {0, 1e6}, "mean time that a tool takes", "s"),
+      real_param("token_s", "0.02", {0, 1e3}, "per generated token, for the order of later turns", "s"),
+      real_param("burst_cv", "4", {0.1, 100}, "of bursty gaps: standard deviation over mean"),
+      share_param("swing", "0.8", "of a diurnal rate around its mean"),
+      real_param("period_s", "86400", {1, 1e9}, "of a diurnal rate", "s")};
   return kParams;
 }
 

@@ -2,7 +2,6 @@
 /// Makes traces of requests whose sharing is known: conversations, documents with questions, agents, behind
 /// system prompts of which some are popular.
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 

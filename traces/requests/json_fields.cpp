@@ -4,10 +4,12 @@
 #include <boost/json/basic_parser_impl.hpp>
 #include <cmath>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/rng.hpp"
+#include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::requests {
@@ -18,35 +20,16 @@ namespace json = boost::json;
 constexpr std::size_t kLevels = 32;
 constexpr std::size_t kNoField = static_cast<std::size_t>(-1);
 
-/// What the parser of Boost.JSON calls; the limits are those of a line.
-struct Limits {
-  static constexpr std::size_t max_array_size = static_cast<std::size_t>(-1);
-  static constexpr std::size_t max_object_size = static_cast<std::size_t>(-1);
-  static constexpr std::size_t max_string_size = static_cast<std::size_t>(-1);
-  static constexpr std::size_t max_key_size = static_cast<std::size_t>(-1);
-};
-
 bool is_list(FieldKind kind) {
   return kind == FieldKind::ids || kind == FieldKind::wholes;
 }
 
-const char* wanted(FieldKind kind) {
-  switch (kind) {
-    case FieldKind::whole:
-      return "a whole number from 0 to 18446744073709551615";
-    case FieldKind::real:
-      return "a number";
-    case FieldKind::name:
-      return "a string or a whole number";
-    case FieldKind::ids:
-      return "a list of ids: whole numbers of 64 bits, or strings";
-    case FieldKind::wholes:
-      return "a list of whole numbers";
-  }
-  return "";
-}
+constexpr const char* kWanted[] = {
+    "a whole number from 0 to 18446744073709551615", "a number", "a string or a whole number",
+    "a list of ids: whole numbers of 64 bits, or strings", "a list of whole numbers"};
 
-struct Handler : Limits {
+/// What the parser of Boost.JSON calls; the limits are those of a line.
+struct Handler : NoJsonLimits {
   explicit Handler(const std::vector<Field>& wanted_fields)
       : fields(wanted_fields),
         seen(fields.size()),
@@ -73,8 +56,9 @@ struct Handler : Limits {
     return false;
   }
   bool wrong(json::error_code& ec) {
-    return fail("the field " + in_quotes(fields[current].name) + " is not " + wanted(fields[current].kind),
-                ec);
+    return fail(
+        "the field " + in_quotes(fields[current].name) + " is not " + name_in(kWanted, fields[current].kind),
+        ec);
   }
   /// Whether a value that begins now is one of a wanted field, or of its list.
   bool here() const { return current != kNoField && depth == (in_list ? 2U : 1U); }
@@ -117,6 +101,7 @@ struct Handler : Limits {
       text.append(part.data(), part.size());
       key = text;
     }
+    if (all_names != nullptr) all_names->emplace_back(key);
     current = kNoField;
     for (std::size_t i = 0; i < fields.size() && current == kNoField; ++i)
       if (fields[i].name == key) current = i;
@@ -222,42 +207,7 @@ struct Handler : Limits {
   std::size_t depth = 0, current = kNoField;
   bool in_list = false;
   std::string text, problem;
-};
-
-/// Collects the names of the outermost object.
-struct NameHandler : Limits {
-  std::vector<std::string> found;
-  std::string text;
-  std::size_t depth = 0;
-
-  bool on_document_begin(json::error_code&) { return true; }
-  bool on_document_end(json::error_code&) { return true; }
-  bool on_object_begin(json::error_code&) { return ++depth > 0; }
-  bool on_object_end(std::size_t, json::error_code&) { return depth-- > 0; }
-  bool on_array_begin(json::error_code&) { return ++depth > 0; }
-  bool on_array_end(std::size_t, json::error_code&) { return depth-- > 0; }
-  bool on_key_part(json::string_view part, std::size_t, json::error_code&) {
-    if (depth == 1) text.append(part.data(), part.size());
-    return true;
-  }
-  bool on_key(json::string_view part, std::size_t, json::error_code&) {
-    if (depth == 1) {
-      text.append(part.data(), part.size());
-      found.push_back(std::move(text));
-      text.clear();
-    }
-    return true;
-  }
-  bool on_string_part(json::string_view, std::size_t, json::error_code&) { return true; }
-  bool on_string(json::string_view, std::size_t, json::error_code&) { return true; }
-  bool on_number_part(json::string_view, json::error_code&) { return true; }
-  bool on_int64(std::int64_t, json::string_view, json::error_code&) { return true; }
-  bool on_uint64(std::uint64_t, json::string_view, json::error_code&) { return true; }
-  bool on_double(double, json::string_view, json::error_code&) { return true; }
-  bool on_bool(bool, json::error_code&) { return true; }
-  bool on_null(json::error_code&) { return true; }
-  bool on_comment_part(json::string_view, json::error_code&) { return true; }
-  bool on_comment(json::string_view, json::error_code&) { return true; }
+  std::vector<std::string>* all_names = nullptr;  ///< takes those of the outermost object, wanted or not
 };
 
 json::parse_options limited() {
@@ -337,10 +287,13 @@ const std::vector<std::uint64_t>* JsonFields::list(std::size_t field) const {
 std::vector<std::string> json_names(std::string_view line) {
   if (line.find_first_not_of(" \t") == std::string_view::npos || line[line.find_first_not_of(" \t")] != '{')
     return {};
-  json::basic_parser<NameHandler> parser(limited());
+  const std::vector<Field> none;
+  std::vector<std::string> names;
+  json::basic_parser<Handler> parser(limited(), none);
+  parser.handler().all_names = &names;
   json::error_code ec;
   parser.write_some(false, line.data(), line.size(), ec);
-  return parser.handler().found;
+  return names;
 }
 
 std::uint64_t text_id(std::string_view text) {

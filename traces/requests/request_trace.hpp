@@ -1,10 +1,8 @@
 #pragma once
 /// A trace of requests to a serving system: when each arrived, how long it is, and which blocks of tokens its
 /// prompt consists of. Two prompts with the same leading blocks can share their keys and values.
-#include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>

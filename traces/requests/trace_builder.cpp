@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/order.hpp"
+#include "traces/requests/token_blocks.hpp"
 
 namespace kvsim::requests {
 namespace {
@@ -138,12 +138,25 @@ std::uint32_t TraceBuilder::add(Request request, std::uint64_t prompt_tokens, st
   return static_cast<std::uint32_t>(trace_.requests.size() - 1);
 }
 
-void TraceBuilder::add_final_blocks(std::span<const BlockId> ids) {
-  Request& request = trace_.requests.back();
-  request.first_final_block = trace_.blocks.size();
-  request.n_final_blocks = static_cast<std::uint32_t>(ids.size());
+const std::vector<BlockId>& TraceBuilder::ids_of(std::span<const std::uint64_t> tokens) {
+  ids_.clear();
+  append_ids(tokens, trace_.block_tokens, trace_.hashing, trace_.tail, ids_);
+  return ids_;
+}
+
+std::uint32_t TraceBuilder::add_tokens(const Request& request, std::vector<std::uint64_t>& prompt,
+                                       std::uint64_t generated_tokens,
+                                       const std::vector<std::uint64_t>* output) {
+  const std::uint32_t number = add(request, prompt.size(), generated_tokens, &ids_of(prompt));
+  if (output == nullptr) return number;
+  prompt.insert(prompt.end(), output->begin(), output->end());
+  Request& added = trace_.requests.back();
+  const std::vector<BlockId>& ids = ids_of(prompt);
+  added.first_final_block = trace_.blocks.size();
+  added.n_final_blocks = static_cast<std::uint32_t>(ids.size());
   trace_.blocks.insert(trace_.blocks.end(), ids.begin(), ids.end());
   trace_.generated = Generated::given;
+  return number;
 }
 
 /// Orders requests by time, those of equal times as they were; one that waits for its parent stays behind it.
@@ -153,13 +166,10 @@ void TraceBuilder::sort() {
   keys.reserve(requests.size());
   for (const Request& request : requests)
     keys.push_back(request.after_parent ? keys[request.parent] : request.time_s);
-  std::vector<std::uint32_t> order(requests.size()), place(requests.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return keys[a] < keys[b]; });
+  std::vector<std::uint32_t> place(requests.size());
   std::vector<Request> sorted;
   sorted.reserve(requests.size());
-  for (const std::uint32_t from : order) {
+  for (const std::size_t from : least_first(keys)) {
     place[from] = static_cast<std::uint32_t>(sorted.size());
     sorted.push_back(requests[from]);
   }

@@ -44,8 +44,10 @@ class TraceBuilder {
   /// returns its number. `ids` null: the line says nothing of blocks. Throws Error(input) at this line.
   std::uint32_t add(Request request, std::uint64_t prompt_tokens, std::uint64_t generated_tokens,
                     const std::vector<BlockId>* ids);
-  /// The blocks of prompt and generated tokens of the request that was added last.
-  void add_final_blocks(std::span<const BlockId> ids);
+  /// The same of a prompt that is known token by token (token_blocks.hpp), and of the answer where it is:
+  /// `output` is appended to `prompt`; null: it is not known.
+  std::uint32_t add_tokens(const Request& request, std::vector<std::uint64_t>& prompt,
+                           std::uint64_t generated_tokens, const std::vector<std::uint64_t>* output);
 
   const RequestTrace& trace() const { return trace_; }
   /// Throws Error(input) for a trace without requests, Error(usage) for options that this trace cannot
@@ -57,6 +59,7 @@ class TraceBuilder {
   std::uint32_t number(Numbers& numbers, std::vector<std::string>& names, std::string_view name);
   void check_time(const Request& request);
   void check_blocks(std::uint64_t prompt_tokens, const std::vector<BlockId>* ids);
+  const std::vector<BlockId>& ids_of(std::span<const std::uint64_t> tokens);
   void sort();
 
   std::string file_;
@@ -70,6 +73,7 @@ class TraceBuilder {
   std::uint64_t tail_line_ = 0;          ///< of the first prompt that is not whole blocks; 0: none so far
   double latest_ = 0;                    ///< arrival so far
   bool has_blocks_ = false;
+  std::vector<BlockId> ids_;  // scratch
 };
 
 /// How many tokens a request may have at most, prompt and generated ones each.

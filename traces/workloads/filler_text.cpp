@@ -3,15 +3,13 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
+#include "sim/base/split.hpp"
 
 namespace kvsim::workload {
 namespace {
 
 constexpr std::string_view kParagraphEnd = "\n\n";
 
-bool is_space(char c) {
-  return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
 bool is_alphanumeric(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }

@@ -5,6 +5,7 @@
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/base/error.hpp"
 #include "traces/format/header.hpp"
 
@@ -12,62 +13,34 @@ namespace kvsim::workload {
 
 namespace json = boost::json;
 
+namespace {
+
+constexpr const char* kRoles[] = {"question", "context", "evidence", "markup"};
+constexpr const char* kExpectations[] = {"nothing", "first", "any", "all", "holds-any", "holds-all"};
+
+}  // namespace
+
 const char* role_name(Role role) {
-  switch (role) {
-    case Role::question:
-      return "question";
-    case Role::context:
-      return "context";
-    case Role::evidence:
-      return "evidence";
-    case Role::markup:
-      return "markup";
-  }
-  bug("a role without a name");
+  return name_in(kRoles, role);
 }
 
 Role role_of_name(const std::string& name, const std::string& where) {
-  for (const Role role : {Role::question, Role::context, Role::evidence, Role::markup})
-    if (name == role_name(role)) return role;
+  if (const auto role = named_in<Role>(kRoles, name)) return *role;
   input_error("unknown role", where, "Expected question, context, evidence or markup.");
 }
 
 std::uint32_t role_flag(Role role) {
-  switch (role) {
-    case Role::question:
-      return trace::kFlagQuestion;
-    case Role::context:
-      return trace::kFlagContext;
-    case Role::evidence:
-      return trace::kFlagEvidence;
-    case Role::markup:
-      return kFlagMarkup;
-  }
-  bug("a role without a flag");
+  constexpr std::uint32_t kFlags[] = {trace::kFlagQuestion, trace::kFlagContext, trace::kFlagEvidence,
+                                      kFlagMarkup};
+  return kFlags[static_cast<std::size_t>(role)];
 }
 
 const char* expect_name(Expect expect) {
-  switch (expect) {
-    case Expect::nothing:
-      return "nothing";
-    case Expect::first:
-      return "first";
-    case Expect::any:
-      return "any";
-    case Expect::all:
-      return "all";
-    case Expect::holds_any:
-      return "holds-any";
-    case Expect::holds_all:
-      return "holds-all";
-  }
-  bug("an expectation without a name");
+  return name_in(kExpectations, expect);
 }
 
 Expect expect_of_name(const std::string& name, const std::string& where) {
-  for (const Expect expect :
-       {Expect::nothing, Expect::first, Expect::any, Expect::all, Expect::holds_any, Expect::holds_all})
-    if (name == expect_name(expect)) return expect;
+  if (const auto expect = named_in<Expect>(kExpectations, name)) return *expect;
   input_error("unknown expectation", where, "Expected nothing, first, any, all, holds-any or holds-all.");
 }
 

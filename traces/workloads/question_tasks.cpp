@@ -1,6 +1,6 @@
 // Questions in plain words about text: one that a paragraph answers, in RULER's form, and those that ask for
-// a long answer, which is judged beside the full cache's.
-#include <algorithm>
+// a long answer, which is judged beside the full cache's. Last the text alone, on which policies can be
+// judged where nothing is asked.
 #include <memory>
 
 #include "traces/workloads/filler_text.hpp"
@@ -15,14 +15,14 @@ constexpr const char* kTask =
     "words.\n\n";
 constexpr const char* kDocuments = "The following are given documents.\n\n";
 
-/// A question about the whole text, whose answer nothing but the full cache's can be compared with.
+/// A question about the whole text, whose answer nothing but the full cache's can be compared with; or none.
 Task open_task(const TaskOptions& options, const Draws& draws, const std::string& question) {
   Task task;
   task.turns.emplace_back();
   task.compose = [question, filler = FillerText(*options.passages, draws)](std::uint64_t size,
                                                                            std::uint64_t) mutable {
     SpannedText prompt;
-    prompt.add(filler.first(size), Role::context).add("\n\n" + question, Role::question);
+    prompt.add(filler.first(size), Role::context).add(question, Role::question);
     return prompt;
   };
   return task;
@@ -51,19 +51,23 @@ Task passage_question_task(const TaskOptions& options, const Draws& draws) {
 }
 
 Task summary_task(const TaskOptions& options, const Draws& draws) {
-  return open_task(options, draws, "Summarize the text above in a few paragraphs.");
+  return open_task(options, draws, "\n\nSummarize the text above in a few paragraphs.");
 }
 
 Task continuation_task(const TaskOptions& options, const Draws& draws) {
-  return open_task(options, draws, "Continue the text above in the same style, where it ends.");
+  return open_task(options, draws, "\n\nContinue the text above in the same style, where it ends.");
 }
 
 Task list_task(const TaskOptions& options, const Draws& draws) {
-  return open_task(options, draws, "List the most important points of the text above, one per line.");
+  return open_task(options, draws, "\n\nList the most important points of the text above, one per line.");
 }
 
 Task explanation_task(const TaskOptions& options, const Draws& draws) {
-  return open_task(options, draws, "Explain the text above to somebody who is new to its subject.");
+  return open_task(options, draws, "\n\nExplain the text above to somebody who is new to its subject.");
+}
+
+Task text_task(const TaskOptions& options, const Draws& draws) {
+  return open_task(options, draws, "");
 }
 
 }  // namespace kvsim::workload

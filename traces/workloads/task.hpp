@@ -4,7 +4,6 @@
 #include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "traces/workloads/draws.hpp"
@@ -19,9 +18,7 @@ enum class Style {
   sentences,  ///< " The code of apple is river.", " The code of apple is"
   ruler,      ///< RULER's: " One of the special magic numbers for apple is: 1234567.", asked for in words
 };
-/// "pairs", "sentences", "ruler".
-const std::vector<std::string>& style_names();
-/// Throws Error(usage) at `where` for any other name.
+/// "pairs", "sentences", "ruler". Throws Error(usage) at `where` for any other name.
 Style style_of_name(const std::string& name, const std::string& where);
 
 /// The options of a task.
@@ -67,7 +64,7 @@ std::span<const Kind> kinds();
 const Kind& kind_named(const std::string& name);
 
 // needle_tasks.cpp, passkey_task.cpp, variables_task.cpp, word_count_tasks.cpp, copy_task.cpp,
-// question_tasks.cpp, text_task.cpp
+// question_tasks.cpp
 Task needle_task(const TaskOptions& options, const Draws& draws);
 Task needle_multi_key_task(const TaskOptions& options, const Draws& draws);
 Task needle_multi_value_task(const TaskOptions& options, const Draws& draws);

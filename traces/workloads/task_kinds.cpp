@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/workloads/task.hpp"
@@ -41,16 +42,9 @@ constexpr std::array kKinds{
 
 }  // namespace
 
-const std::vector<std::string>& style_names() {
-  static const std::vector<std::string> kNames{"pairs", "sentences", "ruler"};
-  return kNames;
-}
-
 Style style_of_name(const std::string& name, const std::string& where) {
-  const std::vector<std::string>& all = style_names();
-  const auto found = std::find(all.begin(), all.end(), name);
-  if (found == all.end()) usage_error("unknown style \"" + name + "\"", where, suggestion(name, all));
-  return static_cast<Style>(found - all.begin());
+  static constexpr const char* kNames[] = {"pairs", "sentences", "ruler"};
+  return parse_named<Style>(kNames, name, "style", where);
 }
 
 Task make_task(const Kind& kind, const TaskOptions& options, const Draws& draws) {

@@ -1,7 +1,6 @@
 #include "analysis/results/console/console_rows.hpp"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -64,7 +63,7 @@ std::optional<double> badness(const Row& row, const Metric& metric) {
 /// other numbers, are out of competition.
 const Metric& metric_of(const std::vector<Row>& rows) {
   for (const Metric* metric : leading_metrics())
-    if (std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return row[metric->key].has_value(); }))
+    if (std::ranges::any_of(rows, [&](const Row& row) { return row[metric->key].has_value(); }))
       return *metric;
   return *leading_metrics().back();
 }
@@ -137,7 +136,7 @@ Row mean_row(const std::vector<Row>& rows, const std::vector<std::size_t>& place
   const std::vector<Metric>& all = all_metrics();
   for (std::size_t i = 0; i < all.size(); ++i)
     if (all[i].derive == nullptr)
-      out.set(i, mean_of(rows, places, [i](const Row& row) { return row.metric(i).real(); }));
+      out.set(i, value_of(mean_of(rows, places, [i](const Row& row) { return number(row.metric(i)); })));
   for (const std::size_t i : places)
     if (rows[i].holding != out.holding) out.holding.reset();
   return out;

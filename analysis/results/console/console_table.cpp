@@ -6,14 +6,12 @@
 #include <ostream>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "analysis/results/console/console_rows.hpp"
 #include "analysis/results/cuts.hpp"
 #include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/policy_labels.hpp"
-#include "analysis/results/rows.hpp"
 #include "analysis/results/skipped_cells.hpp"
 #include "analysis/results/text_table.hpp"
 #include "sim/base/byte_text.hpp"
@@ -125,7 +123,7 @@ std::string index_text(const std::optional<std::uint32_t>& number) {
 
 template <class Get>
 bool differs(const std::vector<Row>& rows, Get get) {
-  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return get(row) != get(rows.front()); });
+  return std::ranges::any_of(rows, [&](const Row& row) { return get(row) != get(rows.front()); });
 }
 
 /// Rows of one scope; those of scope step are folded (console_rows.hpp).
@@ -144,8 +142,7 @@ class ReplayTable {
     std::map<std::string, std::set<std::optional<double>>> tokens_of;
     for (const Row& row : rows_) {
       tokens_of[row.budget].insert(row.budget_tokens);
-      if (std::find(budgets_.begin(), budgets_.end(), row.budget) == budgets_.end())
-        budgets_.push_back(row.budget);
+      if (std::ranges::find(budgets_, row.budget) == budgets_.end()) budgets_.push_back(row.budget);
     }
     for (const auto& [budget, tokens] : tokens_of)
       if (tokens.size() > 1) tokens_differ_ = true;
@@ -168,7 +165,7 @@ class ReplayTable {
     out << '\n';
     for (const std::string& note : Notes({.rows = rows_,
                                    .labels = labels_,
-                                   .marked = std::find(won_.begin(), won_.end(), true) != won_.end(),
+                                   .marked = std::ranges::find(won_, true) != won_.end(),
                                    .by_evidence = losses_ == nullptr && somewhere("evidence_loss"),
                                    .several_cuts = several_cuts_,
                                    .bounded = bounded_,
@@ -188,11 +185,11 @@ class ReplayTable {
   }
 
   bool somewhere(std::string_view metric) const {
-    return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row[metric].has_value(); });
+    return std::ranges::any_of(rows_, [&](const Row& row) { return row[metric].has_value(); });
   }
 
   bool differ(std::string_view metric, std::string_view other) const {
-    return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row[metric] != row[other]; });
+    return std::ranges::any_of(rows_, [&](const Row& row) { return row[metric] != row[other]; });
   }
 
   void add_identity() {
@@ -226,7 +223,7 @@ class ReplayTable {
       return;
     add(console.heading, console.show == Console::Show::bytes ? Align::right : Align::point,
         [&, at = metric_index(metric.key)](std::size_t i) {
-          return text_of(console.show, rows_[i].metric(at).real());
+          return text_of(console.show, number(rows_[i].metric(at)));
         });
   }
 

@@ -5,7 +5,7 @@
 namespace kvsim::analysis {
 namespace {
 
-MetricValue excess_loss(const Row& row) {
+Value excess_loss(const Row& row) {
   const std::optional<double> loss = row["attention_loss"], oracle = row["attention_loss_oracle"];
   if (!loss || !oracle) return {};
   return *loss - *oracle;

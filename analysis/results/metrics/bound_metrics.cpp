@@ -5,8 +5,8 @@ namespace {
 
 /// Bounds are of all lanes together.
 template <std::optional<double> sim::CellOutcome::*bound>
-MetricValue of_cell(const Measured& of) {
-  return of.scope == Scope::all ? MetricValue(of.cell.*bound) : MetricValue();
+Value of_cell(const Measured& of) {
+  return of.scope == Scope::all ? value_of(of.cell.*bound) : Value();
 }
 
 }  // namespace

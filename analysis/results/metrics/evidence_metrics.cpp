@@ -7,18 +7,18 @@
 namespace kvsim::analysis {
 namespace {
 
-MetricValue evidence_loss(const Measured& of) {
+Value evidence_loss(const Measured& of) {
   if (of.outcome.evidence_tokens == 0) return {};
   return share(paid(of, &sim::LaneOutcome::evidence));
 }
 
-MetricValue evidence_loss_at(const Measured& of, std::uint64_t step) {
+Value evidence_loss_at(const Measured& of, std::uint64_t step) {
   return share(paid(of, [&](const sim::LaneOutcome& lane) { return lane.each_step[step].evidence; }));
 }
 
 /// Mean over evidence tokens of `value`, a function of how many lanes hold the token at the last step.
 template <class Get>
-MetricValue mean_over_tokens(const Measured& of, Get value) {
+Value mean_over_tokens(const Measured& of, Get value) {
   const std::uint64_t tokens = of.outcome.evidence_tokens;
   if (tokens == 0 || of.lanes.front().steps == 0) return {};
   double total = 0;
@@ -27,11 +27,11 @@ MetricValue mean_over_tokens(const Measured& of, Get value) {
   return total / count(tokens);
 }
 
-MetricValue evidence_held(const Measured& of) {
+Value evidence_held(const Measured& of) {
   return mean_over_tokens(of, [&](double lanes) { return lanes / count(of.lanes.size()); });
 }
 
-MetricValue evidence_nowhere(const Measured& of) {
+Value evidence_nowhere(const Measured& of) {
   return mean_over_tokens(of, [](double lanes) { return lanes == 0 ? 1.0 : 0.0; });
 }
 
@@ -57,7 +57,7 @@ Gone gone_from(std::span<const sim::LaneOutcome> lanes, Holds holds, InSight in_
 /// Share of the tokens in sight that are nowhere: of all lanes together, or of each layer's, summed over
 /// layers.
 template <class Holds, class InSight>
-MetricValue share_nowhere(const Measured& of, bool in_layer, Holds holds, InSight in_sight) {
+Value share_nowhere(const Measured& of, bool in_layer, Holds holds, InSight in_sight) {
   if (of.lanes.front().steps == 0) return {};
   const std::size_t all = of.lanes.size();
   const std::size_t together = in_layer ? std::min<std::size_t>(of.outcome.n_kv_heads, all) : all;
@@ -67,17 +67,16 @@ MetricValue share_nowhere(const Measured& of, bool in_layer, Holds holds, InSigh
     total.in_sight += gone.in_sight;
     total.nowhere += gone.nowhere;
   }
-  if (total.in_sight == 0) return {};
-  return count(total.nowhere) / count(total.in_sight);
+  return ratio(count(total.nowhere), count(total.in_sight));
 }
 
-MetricValue evidence_nowhere_in_layer(const Measured& of) {
+Value evidence_nowhere_in_layer(const Measured& of) {
   return share_nowhere(of, true, &sim::LaneOutcome::holds_evidence,
                        [](const sim::LaneOutcome& lane) { return lane.evidence_in_sight; });
 }
 
 template <bool in_layer>
-MetricValue prompt_nowhere(const Measured& of) {
+Value prompt_nowhere(const Measured& of) {
   const std::uint64_t prompt = of.outcome.prompt, length = prompt + of.outcome.decode;
   return share_nowhere(of, in_layer, &sim::LaneOutcome::holds_prompt, [&](const sim::LaneOutcome& lane) {
     return prompt - std::min(prompt, length - lane.whole_at_end);

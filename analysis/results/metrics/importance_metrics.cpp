@@ -9,15 +9,13 @@ namespace {
 /// Sum of `part` over sum of importance: with w the mean over a layer's query heads, XKV's R_i for a set
 /// chosen per lane. Undefined where nothing has importance.
 template <double sim::LaneOutcome::*part>
-MetricValue retention(const Measured& of) {
-  const double whole = sum(of, &sim::LaneOutcome::importance);
-  if (whole == 0) return {};
-  return sum(of, part) / whole;
+Value retention(const Measured& of) {
+  return ratio(sum(of, part), sum(of, &sim::LaneOutcome::importance));
 }
 
 /// R / log2 n with n the mean number of kept candidates per lane; log2 is zero or negative up to n = 1.
-MetricValue retention_per_bit(const Measured& of) {
-  const std::optional<double> r = retention<&sim::LaneOutcome::importance_kept>(of).real();
+Value retention_per_bit(const Measured& of) {
+  const std::optional<double> r = number(retention<&sim::LaneOutcome::importance_kept>(of));
   const double n = mean(of, &sim::LaneOutcome::kept_candidates);
   if (!r || n <= 1) return {};
   return *r / std::log2(n);

@@ -73,8 +73,7 @@ const std::vector<Metric>& metrics() {
     std::vector<Metric> out;
     for (const Metric& metric : all_metrics())
       if (metric.label != nullptr) out.push_back(metric);
-    std::stable_sort(out.begin(), out.end(),
-                     [](const Metric& a, const Metric& b) { return place(a) < place(b); });
+    std::ranges::stable_sort(out, [](const Metric& a, const Metric& b) { return place(a) < place(b); });
     return out;
   }();
   return all;

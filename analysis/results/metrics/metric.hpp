@@ -3,12 +3,11 @@
 /// replay summed, and how people read it. Rows, every format, studies, figures and reports follow from the
 /// declarations in this folder (one file per family). Symbols of the formulas: analysis/results/METRICS.md.
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include "analysis/results/metrics/metric_value.hpp"
+#include "analysis/results/records.hpp"
 #include "analysis/results/scope.hpp"
 #include "sim/cost/estimate.hpp"
 #include "sim/replay/replay.hpp"
@@ -63,14 +62,14 @@ struct Metric {
   bool oracles_aim_at_it = false;
 
   // Where the value comes from; exactly one of `measure`, `price` and `derive` is set.
-  MetricValue (*measure)(const Measured&) = nullptr;  ///< from a cell's outcome
+  Value (*measure)(const Measured&) = nullptr;  ///< from a cell's outcome
   Whole whole = Whole::mean_over_layers;
   /// The same at one measured step (Request::each_step), counted from 0; null: undefined at scope step.
-  MetricValue (*measure_step)(const Measured&, std::uint64_t step) = nullptr;
+  Value (*measure_step)(const Measured&, std::uint64_t step) = nullptr;
   /// From what serving takes on a machine: a column only of rows that were priced.
-  MetricValue (*price)(const cost::Estimate&) = nullptr;
+  Value (*price)(const cost::Estimate&) = nullptr;
   /// From other metrics of the row: people see it, machines derive it, so it is no column.
-  MetricValue (*derive)(const Row&) = nullptr;
+  Value (*derive)(const Row&) = nullptr;
 
   Console console{};
 

@@ -6,17 +6,16 @@ namespace {
 
 /// Outputs after the projection are those of a layer: undefined for single heads and without output weights.
 template <double sim::LayerOutcome::*total>
-MetricValue projected(const Measured& of) {
+Value projected(const Measured& of) {
   if (of.scope != Scope::layer || of.cell.layers.empty() || of.outcome.measured_steps() == 0) return {};
   return of.cell.layers[of.layer].*total / count(of.outcome.measured_steps());
 }
 
 /// Mean over the rows of all lanes by their weight.
 template <double sim::DirectionOutcome::*total>
-MetricValue direction(const Measured& of) {
+Value direction(const Measured& of) {
   const double weight = sum(of, [](const sim::LaneOutcome& lane) { return lane.direction.weight; });
-  if (weight == 0) return {};
-  return sum(of, [](const sim::LaneOutcome& lane) { return lane.direction.*total; }) / weight;
+  return ratio(sum(of, [](const sim::LaneOutcome& lane) { return lane.direction.*total; }), weight);
 }
 
 }  // namespace

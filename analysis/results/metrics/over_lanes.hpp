@@ -26,13 +26,13 @@ double mean(const Measured& of, Get get) {
 
 /// Mean over lanes of a count.
 template <std::uint64_t sim::LaneOutcome::*member>
-MetricValue mean_of(const Measured& of) {
+Value mean_of(const Measured& of) {
   return mean(of, member);
 }
 
 /// Mean over lanes of the mean over a lane's measured steps, of a sum over steps; undefined without steps.
 template <double sim::LaneOutcome::*total>
-MetricValue mean_over_steps(const Measured& of) {
+Value mean_over_steps(const Measured& of) {
   double means = 0;
   for (const sim::LaneOutcome& lane : of.lanes) {
     if (lane.steps == 0) return {};
@@ -49,25 +49,24 @@ inline bool stores_others(const Measured& of) {
 
 /// mean_over_steps(), undefined where other numbers are stored.
 template <double sim::LaneOutcome::*total>
-MetricValue exact_mean_over_steps(const Measured& of) {
-  return stores_others(of) ? MetricValue() : mean_over_steps<total>(of);
+Value exact_mean_over_steps(const Measured& of) {
+  return stores_others(of) ? Value() : mean_over_steps<total>(of);
 }
 
 /// Mean over lanes at one step.
 template <auto member>
-MetricValue mean_at_step(const Measured& of, std::uint64_t step) {
+Value mean_at_step(const Measured& of, std::uint64_t step) {
   return mean(of, [&](const sim::LaneOutcome& lane) { return std::invoke(member, lane.each_step[step]); });
 }
 
 /// mean_at_step(), undefined where other numbers are stored.
 template <auto member>
-MetricValue exact_mean_at_step(const Measured& of, std::uint64_t step) {
-  return stores_others(of) ? MetricValue() : mean_at_step<member>(of, step);
+Value exact_mean_at_step(const Measured& of, std::uint64_t step) {
+  return stores_others(of) ? Value() : mean_at_step<member>(of, step);
 }
 
-inline std::optional<double> share(const sim::PaidAttention& attention) {
-  if (attention.paid == 0) return {};
-  return attention.dropped / attention.paid;
+inline Value share(const sim::PaidAttention& attention) {
+  return ratio(attention.dropped, attention.paid);
 }
 
 /// Of the attention that all lanes paid, what fell on dropped positions: lanes weigh by what they paid.

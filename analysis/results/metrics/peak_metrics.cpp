@@ -5,32 +5,30 @@ namespace kvsim::analysis {
 namespace {
 
 template <sim::PaidAttention sim::PeakOutcome::*rows>
-MetricValue peak_loss(const Measured& of) {
+Value peak_loss(const Measured& of) {
   return share(paid(of, [](const sim::LaneOutcome& lane) { return lane.peak.*rows; }));
 }
 
 /// Mean over the query heads that have a peak.
-MetricValue peak_loss_by_head(const Measured& of) {
+Value peak_loss_by_head(const Measured& of) {
   double total = 0, heads = 0;
   for (const sim::LaneOutcome& lane : of.lanes)
     for (const sim::PaidAttention& head : lane.peak.heads) {
-      const std::optional<double> loss = share(head);
+      const std::optional<double> loss = number(share(head));
       total += loss.value_or(0);
       heads += loss ? 1 : 0;
     }
-  if (heads == 0) return {};
-  return total / heads;
+  return ratio(total, heads);
 }
 
-MetricValue peak_loss_output(const Measured& of) {
+Value peak_loss_output(const Measured& of) {
   const double all = paid(of, [](const sim::LaneOutcome& lane) { return lane.peak.plain; }).paid;
-  if (all == 0) return {};
-  return sum(of, [](const sim::LaneOutcome& lane) { return lane.peak.dropped_times_error; }) / all;
+  return ratio(sum(of, [](const sim::LaneOutcome& lane) { return lane.peak.dropped_times_error; }), all);
 }
 
 /// Every one is a ratio of sums over all lanes of the scope, and better when it is lower.
 Metric peak(const char* key, const char* unit, const char* meaning, const char* label,
-            MetricValue (*measure)(const Measured&)) {
+            Value (*measure)(const Measured&)) {
   return {.key = key,
           .unit = unit,
           .meaning = meaning,

@@ -15,48 +15,47 @@ bool selects(const Measured& of) {
 
 /// Mean over lanes of the mean over a lane's measured steps; undefined without steps.
 template <class Get>
-MetricValue mean_over_steps(const Measured& of, Get get) {
+Value mean_over_steps(const Measured& of, Get get) {
   if (of.lanes.front().steps == 0) return {};
   return mean(of, [&](const sim::LaneOutcome& lane) { return get(lane) / count(lane.steps); });
 }
 
-MetricValue read_tokens(const Measured& of) {
+Value read_tokens(const Measured& of) {
   return mean_over_steps(of, [](const sim::LaneOutcome& lane) {
     return lane.read ? lane.read->read_tokens : count(lane.attended_tokens);
   });
 }
 
-MetricValue read_tokens_at(const Measured& of, std::uint64_t step) {
+Value read_tokens_at(const Measured& of, std::uint64_t step) {
   return selects(of) ? mean_at_step<&sim::StepOutcome::read_tokens>(of, step)
                      : mean_at_step<&sim::StepOutcome::held>(of, step);
 }
 
-MetricValue loaded_tokens(const Measured& of) {
+Value loaded_tokens(const Measured& of) {
   return mean_over_steps(of, loaded);
 }
 
-MetricValue loaded_tokens_at(const Measured& of, std::uint64_t step) {
+Value loaded_tokens_at(const Measured& of, std::uint64_t step) {
   return selects(of) ? mean_at_step<&sim::StepOutcome::loaded_tokens>(of, step)
                      : mean_at_step<&sim::StepOutcome::held>(of, step);
 }
 
-MetricValue read_recall(const Measured& of) {
+Value read_recall(const Measured& of) {
   if (!selects(of)) return {};
   return mean_over_steps(of, [](const sim::LaneOutcome& lane) { return lane.read->recall; });
 }
 
-MetricValue read_recall_at(const Measured& of, std::uint64_t step) {
-  return selects(of) ? mean_at_step<&sim::StepOutcome::recall>(of, step) : MetricValue();
+Value read_recall_at(const Measured& of, std::uint64_t step) {
+  return selects(of) ? mean_at_step<&sim::StepOutcome::recall>(of, step) : Value();
 }
 
-MetricValue hit_rate(const Measured& of) {
+Value hit_rate(const Measured& of) {
   if (!selects(of)) return {};
   const double later = sum(of, [](const sim::LaneOutcome& lane) { return lane.read->later_loaded_tokens; });
-  if (later == 0) return {};
-  return sum(of, [](const sim::LaneOutcome& lane) { return lane.read->hits; }) / later;
+  return ratio(sum(of, [](const sim::LaneOutcome& lane) { return lane.read->hits; }), later);
 }
 
-MetricValue hit_rate_at(const Measured& of, std::uint64_t step) {
+Value hit_rate_at(const Measured& of, std::uint64_t step) {
   if (!selects(of) || step == 0) return {};
   const auto total = [&](auto member) {
     return sum(of, [&](const sim::LaneOutcome& lane) { return lane.each_step[step].*member; });
@@ -70,7 +69,7 @@ double token_bytes(const Measured& of, const sim::LaneOutcome& lane) {
   return lane.stored->held_bits / 8 / count(lane.held_at_end);
 }
 
-MetricValue read_bytes(const Measured& of) {
+Value read_bytes(const Measured& of) {
   if (of.lanes.front().steps == 0) return {};
   return sum(of, [&](const sim::LaneOutcome& lane) {
     const double index = lane.read ? lane.read->index_bits_read / 8 : 0;
@@ -78,7 +77,7 @@ MetricValue read_bytes(const Measured& of) {
   });
 }
 
-MetricValue read_bytes_at(const Measured& of, std::uint64_t step) {
+Value read_bytes_at(const Measured& of, std::uint64_t step) {
   return sum(of, [&](const sim::LaneOutcome& lane) {
     const sim::StepOutcome& at = lane.each_step[step];
     const double tokens = count(lane.read ? at.loaded_tokens : at.held);
@@ -86,18 +85,18 @@ MetricValue read_bytes_at(const Measured& of, std::uint64_t step) {
   });
 }
 
-MetricValue index_read_bytes(const Measured& of) {
+Value index_read_bytes(const Measured& of) {
   if (!selects(of) || of.lanes.front().steps == 0) return {};
   return sum(of,
              [](const sim::LaneOutcome& lane) { return lane.read->index_bits_read / 8 / count(lane.steps); });
 }
 
-MetricValue index_read_bytes_at(const Measured& of, std::uint64_t step) {
+Value index_read_bytes_at(const Measured& of, std::uint64_t step) {
   if (!selects(of)) return {};
   return sum(of, [&](const sim::LaneOutcome& lane) { return lane.each_step[step].index_bits_read / 8; });
 }
 
-MetricValue index_bytes(const Measured& of) {
+Value index_bytes(const Measured& of) {
   if (!selects(of)) return {};
   return sum(of, [](const sim::LaneOutcome& lane) { return lane.read->index_bits / 8; });
 }

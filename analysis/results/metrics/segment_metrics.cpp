@@ -5,7 +5,7 @@ namespace kvsim::analysis {
 namespace {
 
 template <sim::PromptSegment segment>
-MetricValue kept_share(const Measured& of) {
+Value kept_share(const Measured& of) {
   constexpr auto index = static_cast<std::size_t>(segment);
   const std::uint64_t tokens = of.outcome.segment_tokens[index];
   if (tokens == 0) return {};

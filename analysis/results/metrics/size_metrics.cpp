@@ -7,7 +7,7 @@
 namespace kvsim::analysis {
 namespace {
 
-MetricValue evicted_tokens(const Measured& of) {
+Value evicted_tokens(const Measured& of) {
   return mean(of, &sim::LaneOutcome::whole_at_end) - mean(of, &sim::LaneOutcome::held_at_end);
 }
 
@@ -25,11 +25,11 @@ std::uint64_t bytes_of(const Measured& of, std::uint64_t sim::LaneOutcome::*toke
   return exact * of.outcome.token_bytes + static_cast<std::uint64_t>(std::ceil(std::round(stored) / 8));
 }
 
-MetricValue held_bytes(const Measured& of) {
+Value held_bytes(const Measured& of) {
   return bytes_of(of, &sim::LaneOutcome::held_at_end, &sim::StoredOutcome::held_bits);
 }
 
-MetricValue stored_bits(const Measured& of) {
+Value stored_bits(const Measured& of) {
   double numbers = 0, bits = 0;
   for (const sim::LaneOutcome& lane : of.lanes) {
     const double of_lane = count(lane.held_at_end) * count(of.outcome.token_numbers);
@@ -37,16 +37,15 @@ MetricValue stored_bits(const Measured& of) {
     bits += lane.stored ? lane.stored->held_bits
                         : of_lane * 8 * count(of.outcome.token_bytes) / count(of.outcome.token_numbers);
   }
-  if (numbers == 0) return {};
-  return bits / numbers;
+  return ratio(bits, numbers);
 }
 
-MetricValue kept_bytes(const Measured& of) {
+Value kept_bytes(const Measured& of) {
   return bytes_of(of, &sim::LaneOutcome::kept_tokens, &sim::StoredOutcome::kept_bits);
 }
 
 /// Lanes whose codec does not say make it undefined.
-MetricValue sent_bytes(const Measured& of) {
+Value sent_bytes(const Measured& of) {
   double bits = 0;
   for (const sim::LaneOutcome& lane : of.lanes) {
     if (!lane.stored || !lane.stored->sent_bits) return {};
@@ -56,7 +55,7 @@ MetricValue sent_bytes(const Measured& of) {
 }
 
 /// A lane that never evicts is given the sequence; it spends its prompt.
-MetricValue allocated_tokens(const Measured& of) {
+Value allocated_tokens(const Measured& of) {
   return mean(of,
               [&](const sim::LaneOutcome& lane) { return std::min(lane.budget_tokens, of.cell.most_given); });
 }

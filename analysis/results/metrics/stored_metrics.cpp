@@ -13,35 +13,33 @@ double total(const Measured& of) {
 
 /// Mean over lanes of the mean over a lane's measured steps, of a sum over steps.
 template <double sim::StoredOutcome::*member>
-MetricValue stored_mean_over_steps(const Measured& of) {
+Value stored_mean_over_steps(const Measured& of) {
   if (!stores_others(of) || of.lanes.front().steps == 0) return {};
   return total<member>(of) / count(of.lanes.front().steps) / count(of.lanes.size());
 }
 
 /// With the recorded numbers, what is missing of a row is what was evicted.
-MetricValue total_variation(const Measured& of) {
+Value total_variation(const Measured& of) {
   return stores_others(of) ? stored_mean_over_steps<&sim::StoredOutcome::total_variation>(of)
                            : mean_over_steps<&sim::LaneOutcome::attention_loss>(of);
 }
 
-MetricValue total_variation_at(const Measured& of, std::uint64_t step) {
+Value total_variation_at(const Measured& of, std::uint64_t step) {
   return stores_others(of) ? mean_at_step<&sim::StepOutcome::total_variation>(of, step)
                            : mean_at_step<&sim::StepOutcome::attention_loss>(of, step);
 }
 
-MetricValue logit_rmse(const Measured& of) {
+Value logit_rmse(const Measured& of) {
   if (!stores_others(of)) return {};
   const double logits = sum(of, [](const sim::LaneOutcome& lane) { return lane.stored->logits; });
-  if (logits == 0) return {};
-  return std::sqrt(total<&sim::StoredOutcome::logit_squares>(of) / logits);
+  return logits == 0 ? Value() : std::sqrt(total<&sim::StoredOutcome::logit_squares>(of) / logits);
 }
 
 template <double sim::StoredOutcome::*error, double sim::StoredOutcome::*squares>
-MetricValue relative(const Measured& of) {
+Value relative(const Measured& of) {
   if (!stores_others(of)) return {};
   const double whole = total<squares>(of);
-  if (whole == 0) return {};
-  return std::sqrt(total<error>(of) / whole);
+  return whole == 0 ? Value() : std::sqrt(total<error>(of) / whole);
 }
 
 }  // namespace

@@ -53,8 +53,8 @@ std::size_t misplaced_text(const Records& records, std::size_t column) {
 
 void expect_columns(Records& records, const std::vector<ColumnInfo>& expected, const std::string& where) {
   for (const ColumnInfo& column : expected) {
-    const auto found = std::find_if(records.columns.begin(), records.columns.end(),
-                                    [&](const ColumnInfo& each) { return each.key == column.key; });
+    const auto found =
+        std::ranges::find_if(records.columns, [&](const ColumnInfo& each) { return each.key == column.key; });
     if (found == records.columns.end())
       input_error("has no column " + in_quotes(column.key), where,
                   "Was it written by this version of kvsim?");

@@ -1,9 +1,7 @@
 #include "analysis/results/reading/read_csv.hpp"
 
-#include <algorithm>
 #include <set>
 
-#include "analysis/results/formula_text.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "sim/base/csv_records.hpp"
 #include "sim/base/error.hpp"

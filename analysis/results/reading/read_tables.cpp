@@ -21,8 +21,7 @@ namespace fs = std::filesystem;
 void describe_rows(Records& records) {
   const std::vector<ColumnInfo> known = row_columns();
   const auto is_known = [&](const ColumnInfo& column) {
-    return std::find_if(known.begin(), known.end(),
-                        [&](const ColumnInfo& other) { return other.key == column.key; });
+    return std::ranges::find_if(known, [&](const ColumnInfo& other) { return other.key == column.key; });
   };
   for (const ColumnInfo& column : records.columns)
     if (is_known(column) == known.end()) return;

@@ -58,7 +58,7 @@ json::object study_document(const StudyConfig& config) {
 }
 
 bool StudyConfig::has_loop(std::string_view loop) const {
-  return std::find(loops.begin(), loops.end(), loop) != loops.end();
+  return std::ranges::find(loops, loop) != loops.end();
 }
 
 void change_paths(StudyConfig& config, const std::function<std::string(const std::string&)>& changed) {

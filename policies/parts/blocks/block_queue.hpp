@@ -91,4 +91,25 @@ class BlockQueue {
   std::size_t size_ = 0;
 };
 
+/// A replacement with one queue, whose blocks begin as the newest.
+class QueueReplacement : public Replacement {
+ public:
+  explicit QueueReplacement(const BlockSpace& space) : links_(space.blocks), queue_(links_) {}
+
+  void look_again() override { queue_.restart(); }
+  void miss(Block block, BlockStore& store) override {
+    if (store.full()) evict(store);
+    store.store(block);
+    queue_.push(block);
+  }
+  void evict(BlockStore& store) override { queue_.evict_candidate(store); }
+
+ protected:
+  BlockQueue& queue() { return queue_; }
+
+ private:
+  BlockLinks links_;
+  BlockQueue queue_;
+};
+
 }  // namespace kvsim::policy

@@ -5,6 +5,7 @@
 /// as a whole, until there is room. Nodes are not joined again. What is resident is therefore always leading
 /// runs, and a cache that let go of a long leaf for a short prompt has room to spare.
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "policies/api/replacement.hpp"
@@ -143,5 +144,12 @@ class RadixNodes final : public Replacement {
   std::size_t stored_ = 0;    ///< blocks of the present prompt from here on are left out
   double age_ = 0;
 };
+
+/// ReplacementRule::make_nodes where the leaf of the lowest such value leaves.
+inline auto nodes_by(RadixNodes::Value value) {
+  return [value](const auto& /*params*/, const BlockSpace& space) -> std::unique_ptr<Replacement> {
+    return std::make_unique<RadixNodes>(space, value);
+  };
+}
 
 }  // namespace kvsim::policy

@@ -138,8 +138,7 @@ void GroupedSide::add_to(Ledger& ledger, const CacheRows& rows) const {
 }
 
 void GroupedCodec::begin(const Prompt& /*prompt*/, CacheRows& rows) {
-  std::vector<Position> joined(rows.positions().begin(), rows.positions().end());
-  std::sort(joined.begin(), joined.end());
+  const std::vector<Position> joined = ascending(rows.positions());
   keys_.begin(joined, rows);
   values_.begin(joined, rows);
 }

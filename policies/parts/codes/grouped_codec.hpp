@@ -8,7 +8,6 @@
 /// then all are coded at once (KIVI's keys). Successive means: in the order in which tokens joined, as far as
 /// they are still held. A coded token that is evicted leaves its group; the group's scale lives as long as
 /// one of its tokens.
-#include <cstdint>
 #include <deque>
 #include <string_view>
 #include <unordered_map>

@@ -1,6 +1,5 @@
 #pragma once
 /// The Walsh-Hadamard transform.
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <span>

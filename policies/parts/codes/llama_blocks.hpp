@@ -125,10 +125,9 @@ PolicySpec llama_spec(Types types) {
           },
       .rule = RepresentationRule{
           .ledger =
-              [types](const Params& params, const StorageShape& shape, std::uint64_t kept,
-                      std::uint64_t appended) {
+              [types](const Params& params, const StorageShape& shape, LaneTokens held) {
                 const LlamaTypes of = types(params);
-                return row_ledger(of.keys, of.values, shape, kept + appended);
+                return row_ledger(of.keys, of.values, shape, held.all());
               },
           .make = [types](const Params& params, const CacheUnit& unit) -> std::unique_ptr<Representation> {
             const LlamaTypes of = types(params).of(static_cast<std::size_t>(unit.head_dim),

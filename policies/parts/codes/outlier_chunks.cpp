@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "sim/base/order.hpp"
+
 namespace kvsim::policy {
 namespace {
 
@@ -41,9 +43,7 @@ std::vector<char> outlier_chunks(std::size_t chunks, std::size_t size, std::size
     for (std::size_t i = 0; i < size; ++i) keys[i] = key(chunk * size + i);
     cosines.push_back(worst_cosine(keys));
   }
-  std::vector<std::size_t> order(chunks);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t chunk) { return cosines[chunk]; });
+  const std::vector<std::size_t> order = least_first(cosines);
   std::vector<char> out(chunks);
   for (std::size_t n = 0; n < count; ++n) out[order[n]] = 1;
   return out;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <concepts>
-#include <vector>
 
 #include "policies/parts/codes/row_codec.hpp"
 

@@ -1,10 +1,11 @@
 #pragma once
 /// Stores every vector in a code of its own, as soon as its token joins: the formats of inference engines.
 #include <algorithm>
-#include <cmath>
 #include <concepts>
+#include <string>
 
 #include "policies/parts/codes/plain_representation.hpp"
+#include "sim/base/error.hpp"
 
 namespace kvsim::policy {
 
@@ -55,6 +56,12 @@ template <RowCode Code>
 using RowRepresentation = PlainRepresentation<RowCodec<Code>, Code, Code>;
 
 /// Throws Error(usage), placed at `where`, where blocks do not divide the vectors of a unit.
-void check_blocks(std::size_t block, const CacheUnit& unit, std::string_view where);
+inline void check_blocks(std::size_t block, const CacheUnit& unit, std::string_view where) {
+  for (const int dim : {unit.head_dim, unit.value_dim})
+    if (static_cast<std::size_t>(dim) % block != 0)
+      usage_error(
+          "blocks of " + std::to_string(block) + " numbers do not divide a vector of " + std::to_string(dim),
+          std::string(where), "Engines do not offer the format for such heads.");
+}
 
 }  // namespace kvsim::policy

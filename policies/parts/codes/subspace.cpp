@@ -256,8 +256,7 @@ class SubspaceCodec final : public Codec {
 
   void begin(const Prompt& prompt, CacheRows& rows) override {
     rotary_ = prompt.rotary();
-    std::vector<Position> joined(rows.positions().begin(), rows.positions().end());
-    std::ranges::sort(joined);
+    const std::vector<Position> joined = ascending(rows.positions());
     const std::size_t open = rule_.window > 0 ? joined.size() % rule_.window : 0;
     open_.assign(joined.end() - static_cast<std::ptrdiff_t>(open), joined.end());
     const std::span<const Position> closed(joined.data(), joined.size() - open);
@@ -437,11 +436,10 @@ PolicySpec stored_spec(
     PolicySpec spec, std::function<SubspaceRule(const Params&)> rule,
     std::function<Subspaces(const SubspaceRule&, const Params&, const CacheUnit&, std::size_t block)> read) {
   RepresentationRule stored;
-  stored.ledger = [rule, name = spec.name](const Params& params, const StorageShape& shape,
-                                           std::uint64_t kept, std::uint64_t appended) {
+  stored.ledger = [rule, name = spec.name](const Params& params, const StorageShape& shape, LaneTokens held) {
     const SubspaceRule of = rule(params);
     const std::string where = where_of(name, params);
-    const std::uint64_t tokens = kept + appended, open = of.window > 0 ? tokens % of.window : 0;
+    const std::uint64_t tokens = held.all(), open = of.window > 0 ? tokens % of.window : 0;
     return subspace_ledger(of, shape, of.block_of(shape.n_lanes, where), tokens, open,
                            of.code.exact() ? 0 : tokens / of.window, where);
   };

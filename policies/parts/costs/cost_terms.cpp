@@ -217,4 +217,16 @@ Scoring accumulating(const Params& params, const CostShape& shape, const Accumul
   return out;
 }
 
+Cost gains_cost(const CostShape& shape, std::size_t lists) {
+  Cost out;
+  out.prompt = sorted(shape, sets_of({}, shape));
+  out.prompt.ops += real(shape.budget) * real(shape.kv_heads) * std::log2(real(lists));
+  out.metadata.lane = kNumberBytes;
+  return out;
+}
+
+Cost cost_of_marked(const Params&, const CostShape& shape) {
+  return {.prompt = moved(shape, shape.prompt), .appends = true};
+}
+
 }  // namespace kvsim::policy

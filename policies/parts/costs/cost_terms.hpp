@@ -91,4 +91,11 @@ Cost prompt_only(Cost cost);
 struct Accumulation;
 Scoring accumulating(const Params& params, const CostShape& shape, const Accumulation& rule);
 
+/// Of allocations that spend a budget where it gains most: sorting every head's scores, merging as many
+/// sorted lists, and one stored number per lane.
+Cost gains_cost(const CostShape& shape, std::size_t lists);
+/// Of keeping what a file marks: tokens are moved, at most all of them; the cost of making the file is
+/// unknown here.
+Cost cost_of_marked(const Params& params, const CostShape& shape);
+
 }  // namespace kvsim::policy

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "sim/base/order.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy {
@@ -15,13 +16,9 @@ class Lloyd {
       : points_(points), k_(k), centres_(k * points.cols), cluster_(points.rows), distance_(points.rows) {}
 
   void draw(std::uint64_t key) {
-    std::vector<std::uint32_t> drawn(points_.rows);
-    std::iota(drawn.begin(), drawn.end(), 0U);
     std::vector<double> lots(points_.rows);
     for (std::size_t i = 0; i < lots.size(); ++i) lots[i] = uniform01(combine({key, i}));
-    std::sort(drawn.begin(), drawn.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return lots[a] != lots[b] ? lots[a] < lots[b] : a < b;
-    });
+    const std::vector<std::uint32_t> drawn = least_first<std::uint32_t>(lots);
     for (std::size_t c = 0; c < k_; ++c) start_at(c, drawn[c]);
   }
 

@@ -31,8 +31,7 @@ ReadCount chosen_reads(const CostShape& shape, std::size_t stored, double head_t
   return {.head_tokens = head, .lane_tokens = std::min(all, head * group)};
 }
 
-ReadCount reads_by_head(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
-  if (reads_everything(params, layer)) return dense_reads(stored);
+ReadCount read_by_head(const Params& params, const CostShape& shape, std::size_t stored) {
   return chosen_reads(shape, stored, static_cast<double>(read_of(params).of(stored)));
 }
 

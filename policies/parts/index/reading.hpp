@@ -33,6 +33,17 @@ class DenseSelection final : public Selection {
   std::unique_ptr<Selector> selector() const override { return std::make_unique<DenseSelector>(); }
 };
 
+/// A selector that knows the sizes of its unit.
+class UnitSelector : public Selector {
+ protected:
+  explicit UnitSelector(const CacheUnit& unit)
+      : n_lanes_(static_cast<std::size_t>(unit.n_lanes)),
+        group_(static_cast<std::size_t>(unit.group)),
+        dim_(static_cast<std::size_t>(unit.head_dim)) {}
+
+  const std::size_t n_lanes_, group_, dim_;  // dim_: of a key
+};
+
 /// A selection that observes nothing of the prompt but what its selectors do.
 class PlainSelection final : public Selection {
  public:
@@ -79,8 +90,14 @@ ReadCount chosen_reads(const CostShape& shape, std::size_t stored, double head_t
 inline Amount read_of(const Params& params) {
   return params.amount("read");
 }
-/// SelectionRule::reads of selections whose query heads each choose `read` tokens, without an index.
-ReadCount reads_by_head(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored);
+/// SelectionRule::reads of what a layer behind the `dense` first ones reads.
+template <ReadCount (*reads)(const Params&, const CostShape&, std::size_t stored)>
+ReadCount behind_dense(const Params& params, const CostShape& shape, std::size_t layer, std::size_t stored) {
+  return reads_everything(params, layer) ? dense_reads(stored) : reads(params, shape, stored);
+}
+/// Of selections whose query heads each choose `read` tokens, without an index.
+ReadCount read_by_head(const Params& params, const CostShape& shape, std::size_t stored);
+inline constexpr auto reads_by_head = behind_dense<read_by_head>;
 
 /// Replaces `out` by the numbers of the min(count, scores.size()) highest scores; of equals the later ones.
 void highest_scores(std::span<const float> scores, std::size_t count, std::vector<std::size_t>& out);

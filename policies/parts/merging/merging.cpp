@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <numeric>
 
 #include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -110,9 +110,8 @@ PolicySpec merging_spec(PolicySpec spec, MergeRule (*rule)(const Params& params)
     return merging_cost(whole(params), shape);
   };
   spec.rule = RepresentationRule{
-      .ledger = [whole](
-                    const Params& params, const StorageShape& shape, std::uint64_t kept,
-                    std::uint64_t appended) { return merging_ledger(whole(params), shape, kept + appended); },
+      .ledger = [whole](const Params& params, const StorageShape& shape,
+                        LaneTokens held) { return merging_ledger(whole(params), shape, held.all()); },
       .make = [whole, make](const Params& params,
                             const CacheUnit& unit) { return make(params, unit, whole(params)); }};
   return spec;
@@ -227,12 +226,8 @@ bool MergingCodec::passes(double cosine, double own, double mean) const {
 
 void MergingCodec::drop_worst(std::size_t lane, std::span<const Position> positions, std::size_t staying,
                               std::vector<Nearest>& nearest) const {
-  std::vector<std::size_t> order(positions.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
-    const double of_a = score(lane, positions[a]), of_b = score(lane, positions[b]);
-    return of_a != of_b ? of_a > of_b : a < b;
-  });
+  const std::vector<std::size_t> order =
+      largest_first(positions.size(), [&](std::size_t i) { return score(lane, positions[i]); });
   const auto all = static_cast<std::size_t>(rule_.candidates * static_cast<double>(staying));
   const std::size_t merged = all > staying ? all - staying : 0;
   for (std::size_t i = merged; i < order.size(); ++i) nearest[order[i]].index = kNowhere;

@@ -1,11 +1,11 @@
 #include "policies/parts/merging/nearest_rows.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "policies/parts/rows/norms.hpp"
 #include "sim/base/dot.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy {
 UnitRows::UnitRows(MatrixView keys, std::span<const std::size_t> rows) : dim_(keys.cols) {
@@ -52,10 +52,7 @@ std::vector<std::size_t> nearest_by_position(std::span<const Position> leaving,
 
 std::vector<std::size_t> nearest_in_run(std::span<const Position> leaving, std::span<const Position> staying,
                                         std::span<const std::size_t> run_of) {
-  std::vector<std::size_t> order(staying.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return staying[a] < staying[b]; });
+  const std::vector<std::size_t> order = least_first(staying);
   const auto together = [&](Position a, Position b) {
     return run_of.empty() || run_of[static_cast<std::size_t>(a)] == run_of[static_cast<std::size_t>(b)];
   };

@@ -1,7 +1,5 @@
 #include "policies/parts/oracles/mass_ahead.hpp"
 
-#include <algorithm>
-
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "policies/api/slots.hpp"
-#include "sim/base/error.hpp"
 
 namespace kvsim::policy {
 namespace {

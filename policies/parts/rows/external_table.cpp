@@ -39,6 +39,13 @@ double ExternalTable::operator()(std::size_t position) const {
   return sum / static_cast<double>(rows_.size());
 }
 
+std::vector<Position> ExternalTable::marked(std::size_t first, std::size_t end) const {
+  std::vector<Position> out;
+  for (std::size_t position = first; position < end; ++position)
+    if ((*this)(position) != 0) out.push_back(static_cast<Position>(position - first));
+  return out;
+}
+
 void ExternalTable::refuse(const std::string& what, const std::string& hint) const {
   input_error(what, file_ + ":/" + dataset_, hint);
 }

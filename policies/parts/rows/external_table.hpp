@@ -1,6 +1,5 @@
 #pragma once
 /// Tables from a file with one number per position: how policies declare and read them.
-#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +22,8 @@ class ExternalTable {
   std::size_t positions() const { return rows_.front().size(); }
   /// Returns the mean over the unit's lanes. Throws Error(input) for a position beyond the end of the table.
   double operator()(std::size_t position) const;
+  /// The rows from position `first` to `end` whose number is not 0.
+  std::vector<Position> marked(std::size_t first, std::size_t end) const;
   [[noreturn]] void refuse(const std::string& what, const std::string& hint) const;
 
  private:

@@ -1,6 +1,5 @@
 #include "policies/parts/rows/recency.hpp"
 
-#include <algorithm>
 #include <limits>
 
 namespace kvsim::policy {

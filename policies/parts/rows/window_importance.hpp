@@ -16,7 +16,14 @@ class WindowImportance final : public Profile {
 
   std::size_t prompt_rows() const override { return window_; }
   void observe(const PromptRows& rows) override { sums_.add(rows); }
-  void finish_prompt(const Prompt& prompt) override;
+  void finish_prompt(const Prompt& prompt) override {
+    w_.clear();
+    if (prompt.length() <= window_) return;
+    std::vector<double> mean = sums_.mean();
+    mean.resize(prompt.length() - window_);
+    for (double& x : mean) x /= static_cast<double>(window_);
+    w_ = pooled(pooling_, mean);
+  }
   /// w over positions [0, P - window); empty when the prompt is not longer than the window.
   std::vector<double> values() const override { return w_; }
 

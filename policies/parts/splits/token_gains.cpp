@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy {
 namespace {
@@ -13,11 +13,7 @@ namespace {
 class Growing {
  public:
   explicit Growing(std::vector<double> worth)
-      : worth_(std::move(worth)), kept_(worth_.size()), best_first_(worth_.size()) {
-    std::iota(best_first_.begin(), best_first_.end(), std::size_t{0});
-    std::stable_sort(best_first_.begin(), best_first_.end(),
-                     [&](std::size_t a, std::size_t b) { return worth_[a] > worth_[b]; });
-  }
+      : worth_(std::move(worth)), kept_(worth_.size()), best_first_(largest_first(worth_)) {}
 
   /// Returns the sum of the positions added since the last call, protecting `held`.
   double grow(std::size_t budget, Protection held) {

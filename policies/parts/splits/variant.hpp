@@ -9,8 +9,16 @@
 namespace kvsim::policy {
 
 /// Declares `variant`; `published`: its values besides `exact`, the default.
-ParamSpec variant_param(const std::vector<std::string>& published);
+inline ParamSpec variant_param(const std::vector<std::string>& published) {
+  std::vector<std::string> choices = {"exact"};
+  choices.insert(choices.end(), published.begin(), published.end());
+  return choice_param(
+      "variant", "exact", choices,
+      "exact: the total is what was asked for; else the published arithmetic, whatever its total");
+}
 /// PolicySpec::inexact of such allocations: true for every variant but `exact`.
-bool published_variant(const Params& params);
+inline bool published_variant(const Params& params) {
+  return params.word("variant") != "exact";
+}
 
 }  // namespace kvsim::policy

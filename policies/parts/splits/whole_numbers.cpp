@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::policy {
 
@@ -12,11 +13,8 @@ std::vector<std::size_t> largest_remainder(std::span<const double> ideal, std::s
   std::vector<std::size_t> out(ideal.size());
   std::transform(ideal.begin(), ideal.end(), out.begin(),
                  [](double x) { return static_cast<std::size_t>(std::floor(x)); });
-  std::vector<std::size_t> order(ideal.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto remainder = [&](std::size_t i) { return ideal[i] - static_cast<double>(out[i]); };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return remainder(a) > remainder(b); });
+  const std::vector<std::size_t> order =
+      largest_first(ideal.size(), [&](std::size_t i) { return ideal[i] - static_cast<double>(out[i]); });
   std::size_t given = std::accumulate(out.begin(), out.end(), std::size_t{0});
   // A sum of doubles can end just above a whole number: then the smallest remainders give one back each.
   while (given > total)

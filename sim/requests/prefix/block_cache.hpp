@@ -3,7 +3,6 @@
 /// request. A replay of hits drives it with requests that take no time; a simulation of queues pins what
 /// runs.
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 

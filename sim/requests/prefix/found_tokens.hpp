@@ -24,6 +24,18 @@ inline std::uint64_t found_tokens(FoundTokens found, const requests::Request& re
 }
 
 /// Of every request: the leading run that a cache without limits finds, which no policy exceeds.
-std::vector<std::uint32_t> unlimited_runs(const PrefixTree& tree);
+inline std::vector<std::uint32_t> unlimited_runs(const PrefixTree& tree) {
+  std::vector<bool> seen(tree.size());
+  std::vector<std::uint32_t> out(tree.requests());
+  for (std::size_t r = 0; r < tree.requests(); ++r) {
+    for (const Node node : tree.prompt(r)) {
+      if (!seen[node]) break;
+      ++out[r];
+    }
+    for (const Node node : tree.prompt(r)) seen[node] = true;
+    for (const Node node : tree.final_path(r)) seen[node] = true;
+  }
+  return out;
+}
 
 }  // namespace kvsim::prefix

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <optional>
 
 #include "sim/base/error.hpp"
 #include "sim/requests/prefix/block_cache.hpp"

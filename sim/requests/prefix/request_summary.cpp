@@ -4,7 +4,6 @@
 #include <boost/unordered/unordered_flat_set.hpp>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "sim/requests/prefix/found_tokens.hpp"
 

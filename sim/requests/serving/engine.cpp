@@ -1,6 +1,5 @@
 #include "sim/requests/serving/engine.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "sim/base/error.hpp"

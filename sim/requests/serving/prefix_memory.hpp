@@ -65,7 +65,7 @@ class PrefixMemory final : public Allocator {
     std::uint64_t own = 0;
   };
 
-  std::uint64_t blocks_of(std::uint64_t tokens) const { return tokens / block_ + (tokens % block_ != 0); }
+  std::uint64_t blocks_of(std::uint64_t tokens) const { return cost::ceil_divided(tokens, block_); }
   void share(Place place, std::uint32_t request, std::span<const Node> path, std::uint64_t blocks);
 
   const requests::RequestTrace& trace_;

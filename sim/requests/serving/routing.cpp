@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
+#include "sim/base/enum_names.hpp"
 #include "sim/base/rng.hpp"
-#include "sim/base/suggest.hpp"
 
 namespace kvsim::serving {
 namespace {
@@ -23,17 +22,11 @@ std::uint64_t key_of_blocks(const RoutingSettings& settings, std::uint32_t reque
 }  // namespace
 
 const char* routing_name(Routing routing) {
-  return kNames[static_cast<std::size_t>(routing)];
-}
-
-std::vector<std::string> routing_names() {
-  return {std::begin(kNames), std::end(kNames)};
+  return name_in(kNames, routing);
 }
 
 Routing parse_routing(std::string_view name) {
-  for (std::size_t i = 0; i < std::size(kNames); ++i)
-    if (name == kNames[i]) return static_cast<Routing>(i);
-  usage_error("unknown routing \"" + std::string(name) + "\"", {}, suggestion(name, routing_names()));
+  return parse_named<Routing>(kNames, name, "routing");
 }
 
 std::uint32_t route(const RoutingSettings& settings, std::uint32_t request, const prefix::PrefixTree* tree,

@@ -20,7 +20,6 @@ enum class Routing {
 const char* routing_name(Routing routing);
 /// Throws Error(usage) with the nearest names.
 Routing parse_routing(std::string_view name);
-std::vector<std::string> routing_names();
 
 struct RoutingSettings {
   Routing routing = Routing::least_loaded;

@@ -3,7 +3,6 @@
 /// what sim/cost says.
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 
 #include "sim/cost/engine_step.hpp"

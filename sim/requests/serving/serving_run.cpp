@@ -5,6 +5,7 @@
 #include <queue>
 #include <utility>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 
@@ -216,8 +217,7 @@ class Fleet {
 }  // namespace
 
 OverLong parse_over_long(std::string_view name) {
-  for (std::size_t i = 0; i < std::size(kOverLongNames); ++i)
-    if (name == kOverLongNames[i]) return static_cast<OverLong>(i);
+  if (const auto found = named_in<OverLong>(kOverLongNames, name)) return *found;
   usage_error("unknown treatment " + in_quotes(std::string(name)) + " of requests that are too long",
               "--over-long", "Say refuse, skip or cut.");
 }

@@ -2,7 +2,6 @@
 /// What a run says in a line: times of requests, throughput, goodput, use of the engines.
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "sim/base/spread.hpp"
 #include "sim/requests/serving/serving_run.hpp"

@@ -48,8 +48,8 @@ struct SmallStudy {
     row.budget_tokens = tokens;
     row.set("attention_loss_oracle", best_set);
     row.set("r_oracle", best_set);
-    row.set("attention_loss_bound", bound);
-    row.set("r_bound", bound);
+    row.set("attention_loss_bound", value_of(bound));
+    row.set("r_bound", value_of(bound));
     row.seed = seed;
     results.rows.push_back(records_of({row}).rows.front());
   }

@@ -13,7 +13,7 @@ Row row_of(const char* params, const char* budget, double r) {
   row.params = params;
   row.budget = budget;
   row.set("r", r);
-  row.set("kept_tokens", 4);
+  row.set("kept_tokens", 4.0);
   return row;
 }
 

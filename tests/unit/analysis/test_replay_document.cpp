@@ -18,7 +18,7 @@ Row sample_row() {
   row.params = "snapkv(window=8,pool=max:7)+uniform()";
   row.budget = "25%";
   row.budget_tokens = 6;
-  row.set("allotted_tokens", 6);
+  row.set("allotted_tokens", 6.0);
   row.set("r", 0.5625);
   row.set("r_oracle", 0.6875);
   row.set("isr", 1.0 / 3.0);
@@ -26,7 +26,7 @@ Row sample_row() {
   row.set("attention_loss_oracle", 0.125);
   row.set("output_error", 0.5);
   row.set("kept_tokens", 5.5);
-  row.set("kept_bytes", 704);
+  row.set("kept_bytes", 704.0);
   row.set("oracle_cosine", 0.875);
   row.seed = 7;
   row.set("held_tokens", 7.5);
@@ -228,10 +228,10 @@ TEST_CASE("table: grouped by budget, constants above, best marked, undefined a d
   };
   for (const std::size_t i : {0U, 3U}) {
     rows[i].own_budget = true;
-    rows[i].set("kept_tokens", 120);
-    rows[i].set("held_tokens", 120);
-    rows[i].set("kept_bytes", 122880);
-    rows[i].set("attention_loss_oracle", 0);
+    rows[i].set("kept_tokens", 120.0);
+    rows[i].set("held_tokens", 120.0);
+    rows[i].set("kept_bytes", 122880.0);
+    rows[i].set("attention_loss_oracle", 0.0);
   }
   rows[2].set("isr", {});
   CHECK(written(Format::table, rows) ==
@@ -307,7 +307,7 @@ TEST_CASE("table: what is held at the end stands beside what was kept where it i
   const Row managed = table_row("h2o", "h2o()", "9", 9, 0.5, 0.5);
   CHECK_THAT(written(Format::table, {managed}), !Catch::Contains("held"));
   Row appending = table_row("snapkv", "snapkv()", "9", 9, 0.5, 0.5);
-  appending.set("held_tokens", 73);
+  appending.set("held_tokens", 73.0);
   const std::string text = written(Format::table, {managed, appending});
   CHECK_THAT(text, Catch::Contains("  kept    held  size\n") && Catch::Contains("tokens  tokens     B\n"));
   CHECK_THAT(text, Catch::Contains("  0.6875       9       9   704\n") &&
@@ -423,8 +423,8 @@ TEST_CASE("table: a policy that never evicted is named, once") {
   std::vector<Row> rows = {table_row("a", "a()", "9", 9, 0.5, 0.5), table_row("b", "b()", "9", 9, 0.5, 0.25),
                            table_row("b", "b()", "12", 12, 0.5, 0)};
   CHECK_THAT(written(Format::table, rows), !Catch::Contains("never evicted"));
-  rows[1].set("evicted_tokens", 0);
-  rows[2].set("evicted_tokens", 0);
+  rows[1].set("evicted_tokens", 0.0);
+  rows[2].set("evicted_tokens", 0.0);
   CHECK_THAT(written(Format::table, rows), Catch::Contains("\nnever evicted: b at 9, b at 12\n"));
   rows[1].own_budget = rows[2].own_budget = true;  // it need not
   CHECK_THAT(written(Format::table, rows), !Catch::Contains("never evicted"));

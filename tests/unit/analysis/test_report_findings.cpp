@@ -115,7 +115,7 @@ TEST_CASE("Policies with the same results are named together") {
     row.trace = "t";
     row.policy = policy;
     row.params = row.policy + "()";
-    row.set("kept_tokens", policy[0] == 'c' ? 11 : 10);
+    row.set("kept_tokens", policy[0] == 'c' ? 11.0 : 10.0);
     rows.push_back(row);
   }
   const Findings found = same_results(records_of(rows));
@@ -185,7 +185,7 @@ TEST_CASE("Policies that never evicted, and what stands before the context, are 
       row.policy = row.params = policy;
       row.budget = budget;
       row.own_budget = row.policy == "full";
-      row.set("evicted_tokens", row.policy == "b" ? 10 : 0);
+      row.set("evicted_tokens", row.policy == "b" ? 10.0 : 0.0);
       row.instruction_before = rows.size() < 3 ? 7 : 9;
     }
   }

@@ -29,7 +29,7 @@ struct Made {
     row.params = policy + "()+uniform()";
     row.budget = budget;
     row.seed = seed;
-    row.set("attention_loss", loss);
+    row.set("attention_loss", analysis::value_of(loss));
     row.oracle = policy == "belady";
     row.own_budget = policy == "full";
     rows.push_back(row);
@@ -169,7 +169,7 @@ TEST_CASE("higher is better where the metric says so") {
     made.add(name, "", "a", 0.5);
     made.add(name, "", "b", 0.25);
   }
-  for (analysis::Row& row : made.rows) row.set("r", row["attention_loss"]);
+  for (analysis::Row& row : made.rows) row.set("r", analysis::value_of(row["attention_loss"]));
   const Statistics got = made.statistics({{"r", "attention_loss"}});
   CHECK(field(got.ranks, {{"policy", "a"}, {"metric", "r"}}, "rank") == 1.0);
   CHECK(field(got.ranks, {{"policy", "a"}, {"metric", "attention_loss"}}, "rank") == 2.0);

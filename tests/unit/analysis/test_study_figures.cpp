@@ -19,7 +19,7 @@ Row row_of(const std::string& trace, const std::string& policy, const std::strin
   row.params = policy + "()+uniform()";
   row.budget = budget;
   row.budget_tokens = tokens;
-  row.set("attention_loss", loss);
+  row.set("attention_loss", value_of(loss));
   row.oracle = policy == "optimal";
   row.own_budget = policy == "full";
   row.set("kept_tokens", tokens);

@@ -2,7 +2,6 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "analysis/loop/document_runs.hpp"
 #include "analysis/loop/piece_origins.hpp"
 #include "sim/base/error.hpp"
 #include "tests/support/random_trace.hpp"

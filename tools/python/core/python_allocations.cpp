@@ -42,14 +42,11 @@ class PythonProfile final : public Recording<policy::Profile> {
 
   void finish_prompt(const policy::Prompt& prompt) override {
     const std::string where = declaration_->place(lane_, "profile");
-    const nb::gil_scoped_acquire lock;
-    try {
+    declaration_->with_python(where, [&] {
       const nb::object object = declaration_->instance(params_, &lane_);
       values_ = doubles_from(recorder_.call(object, "profile", prompt), 0, where,
                              "It is as many numbers of every lane, for allocate() to read.");
-    } catch (nb::python_error& error) {
-      declaration_->failures->keep(where, error);
-    }
+    });
   }
   std::vector<double> values() const override { return values_; }
 
@@ -75,8 +72,7 @@ class PythonAllocation final : public policy::Allocation {
       usage_error(
           "knows layers of one size, and some layers of this model hold no more than their sliding window",
           where, "Allocations of kvsim itself know windows.");
-    const nb::gil_scoped_acquire lock;
-    try {
+    return declaration_->with_python(where, [&] {
       for (const std::vector<double>& lane : request.profiles)
         if (lane.size() != request.profiles.front().size())
           usage_error("returned different numbers of values for different lanes",
@@ -89,9 +85,7 @@ class PythonAllocation final : public policy::Allocation {
       return checked(doubles_from(flat, request.n_lanes(), where,
                                   "It is the tokens of every lane, [n_layers, n_kv_heads]."),
                      request, where);
-    } catch (nb::python_error& error) {
-      declaration_->failures->keep(where, error);
-    }
+    });
   }
 
  private:

@@ -36,7 +36,7 @@ std::span<const float> numbers(const Logits& logits) {
 
 std::span<const float> finite(const Logits& logits) {
   const std::span<const float> all = numbers(logits);
-  if (!std::all_of(all.begin(), all.end(), [](float logit) { return std::isfinite(logit); }))
+  if (!std::ranges::all_of(all, [](float logit) { return std::isfinite(logit); }))
     input_error("the logits are not finite", "model", "The checkpoint holds NaN, or overflows in this type.");
   return all;
 }
@@ -91,7 +91,7 @@ class Answers {
     options_.cells = cells.cells();
     options_.modes = analysis::parse_loop_modes(mode, "mode");
     const std::vector<std::string> scopes{"answer", "token", "layer"};
-    const auto found = std::find(scopes.begin(), scopes.end(), per);
+    const auto found = std::ranges::find(scopes, per);
     if (found == scopes.end())
       usage_error("unknown choice '" + per + "'", "per", "It is answer, token or layer.");
     options_.scope = static_cast<analysis::AnswerScope>(found - scopes.begin());

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "policies/builtin.hpp"
-#include "sim/base/error.hpp"
 #include "tools/commands/run_command.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/printing/visible_text.hpp"

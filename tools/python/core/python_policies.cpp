@@ -8,10 +8,8 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
-#include <utility>
 
 #include "policies/builtin.hpp"
-#include "sim/base/error.hpp"
 #include "tools/python/core/owned_array.hpp"
 #include "tools/python/core/python_errors.hpp"
 
@@ -198,7 +196,7 @@ std::vector<double> doubles_from(const nb::object& returned, std::size_t wanted,
                     (wanted > 0 ? std::to_string(wanted) + "," : "n,") + ") is expected",
                 where, hint);
   std::vector<double> out(numbers.data(), numbers.data() + numbers.shape(0));
-  const auto nan = std::find_if(out.begin(), out.end(), [](double x) { return std::isnan(x); });
+  const auto nan = std::ranges::find_if(out, [](double x) { return std::isnan(x); });
   if (nan != out.end())
     usage_error("returned NaN as number " + std::to_string(nan - out.begin()), where,
                 "A number may be infinite, but it must have an order.");
@@ -225,7 +223,7 @@ void PromptRecorder::observe(const policy::PromptRows& block) {
     if (row < first) continue;
     const std::span<const float> from = block.p.row(i);
     const std::size_t to = (static_cast<std::size_t>(block.query_head) * rows + row - first) * length;
-    std::copy(from.begin(), from.end(), rows_.begin() + static_cast<std::ptrdiff_t>(to));
+    std::ranges::copy(from, rows_.begin() + static_cast<std::ptrdiff_t>(to));
   }
 }
 

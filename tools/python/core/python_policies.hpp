@@ -3,7 +3,6 @@
 /// they see it, and what becomes of their exceptions.
 #include <nanobind/nanobind.h>
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -60,6 +59,17 @@ struct Declaration {
   policy::Needs needs(const policy::Params& params) const;
   /// "name: layer 0, KV head 1: method()".
   std::string place(const policy::CacheUnit& unit, const char* method) const;
+  /// What `work` returns, with the interpreter's lock. What it raises is kept as of `where`, and ends the
+  /// run.
+  template <class Work>
+  auto with_python(const std::string& where, const Work& work) const {
+    const nanobind::gil_scoped_acquire lock;
+    try {
+      return work();
+    } catch (nanobind::python_error& error) {
+      failures->keep(where, error);
+    }
+  }
   /// A new object with the parameters and, of a unit, its shape as attributes. With the interpreter's lock.
   nanobind::object instance(const policy::Params& params, const policy::CacheUnit* unit) const;
   /// The same with attributes that the caller chooses.

@@ -86,7 +86,7 @@ class PythonCodec final : public policy::Codec {
 
   void begin(const policy::Prompt& /*prompt*/, CacheRows& rows) override {
     waiting_.assign(rows.positions().begin(), rows.positions().end());
-    std::sort(waiting_.begin(), waiting_.end());
+    std::ranges::sort(waiting_);
     code_oldest(rule_.coded_of(waiting_.size()), rows);
   }
   void leave(std::span<const std::size_t> victims, CacheRows& rows,
@@ -103,12 +103,7 @@ class PythonCodec final : public policy::Codec {
     const std::size_t coded = rows.slots() - waiting_.size();
     if (!counted_ || counted_->first != coded) {
       const std::string where = declaration_->place(unit_, "bits_of");
-      const nb::gil_scoped_acquire lock;
-      try {
-        counted_ = {coded, coded_ledger(*object_, coded, where)};
-      } catch (nb::python_error& error) {
-        declaration_->failures->keep(where, error);
-      }
+      declaration_->with_python(where, [&] { counted_ = {coded, coded_ledger(*object_, coded, where)}; });
     }
     return whole_ledger(counted_->second, rows.shape(), waiting_.size());
   }
@@ -127,8 +122,7 @@ class PythonCodec final : public policy::Codec {
     const auto value = [&rows](std::size_t lane, std::size_t slot) { return rows.value(lane, slot); };
     const std::size_t lanes = rows.shape().n_lanes;
     const std::string where = declaration_->place(unit_, "encode");
-    const nb::gil_scoped_acquire lock;
-    try {
+    declaration_->with_python(where, [&] {
       const nb::object returned =
           object_->attr("encode")(gathered(slots, lanes, rows.shape().key_dim, key),
                                   gathered(slots, lanes, rows.shape().value_dim, value));
@@ -136,9 +130,7 @@ class PythonCodec final : public policy::Codec {
         usage_error("returned no pair", where, "It returns keys and values.");
       scatter(returned[0], "keys", slots, lanes, rows.shape().key_dim, key, where);
       scatter(returned[1], "values", slots, lanes, rows.shape().value_dim, value, where);
-    } catch (nb::python_error& error) {
-      declaration_->failures->keep(where, error);
-    }
+    });
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(tokens));
   }
 
@@ -193,25 +185,19 @@ class PythonRepresentation final : public Recording<policy::Representation> {
 
   void finish_prompt(const policy::Prompt& prompt) override {
     const std::string where = declaration_->place(unit_, "prepare");
-    const nb::gil_scoped_acquire lock;
-    try {
+    declaration_->with_python(where, [&] {
       prepared_ = held(declaration_->instance(params_, &unit_));
       if (declaration_->has_prepare) recorder_.call(*prepared_, "prepare", prompt);
-    } catch (nb::python_error& error) {
-      declaration_->failures->keep(where, error);
-    }
+    });
   }
 
   std::unique_ptr<policy::Codec> codec() const override {
-    const nb::gil_scoped_acquire lock;
-    try {
+    return declaration_->with_python(declaration_->place(unit_, "__deepcopy__"), [&] {
       // Every cache goes on from what prepare() has left in the object.
       nb::object own = prepared_ ? nb::module_::import_("copy").attr("deepcopy")(*prepared_)
                                  : declaration_->instance(params_, &unit_);
       return std::make_unique<PythonCodec>(declaration_, rule_, unit_, held(std::move(own)));
-    } catch (nb::python_error& error) {
-      declaration_->failures->keep(declaration_->place(unit_, "__deepcopy__"), error);
-    }
+    });
   }
 
  private:
@@ -235,12 +221,11 @@ void complete_representation(policy::PolicySpec& spec, const SharedDeclaration& 
     const policy::CodeOps ops{declaration->make_ops, declaration->read_ops};
     return policy::coding_cost(shape, ops, ops, policy::Coding::appending);
   };
-  stored.ledger = [declaration, rule](const Params& params, const StorageShape& shape, std::uint64_t kept,
-                                      std::uint64_t appended) {
-    const std::uint64_t tokens = kept + appended, coded = rule(params).coded_of(tokens);
+  stored.ledger = [declaration, rule](const Params& params, const StorageShape& shape,
+                                      policy::LaneTokens held) {
+    const std::uint64_t tokens = held.all(), coded = rule(params).coded_of(tokens);
     const std::string where = declaration->name + ": bits_of()";
-    const nb::gil_scoped_acquire lock;
-    try {
+    return declaration->with_python(where, [&] {
       nb::dict attributes;
       attributes["layer"] = shape.layer;
       attributes["n_layers"] = shape.n_layers;
@@ -249,9 +234,7 @@ void complete_representation(policy::PolicySpec& spec, const SharedDeclaration& 
       attributes["value_dim"] = shape.value_dim;
       const nb::object object = declaration->instance(params, attributes);
       return whole_ledger(coded_ledger(object, coded, where), shape, tokens - coded);
-    } catch (nb::python_error& error) {
-      declaration->failures->keep(where, error);
-    }
+    });
   };
   stored.make = [declaration, rule](const Params& params,
                                     const CacheUnit& unit) -> std::unique_ptr<policy::Representation> {

@@ -47,8 +47,7 @@ class PythonDecoder final : public policy::ScoredDecoder {
   void observe(const policy::Step& step) override {
     const std::span<double> scores = admit(step, 0);
     const std::string where = declaration_->place(unit_, "observe");
-    const nb::gil_scoped_acquire lock;
-    try {
+    declaration_->with_python(where, [&] {
       auto* const of_call = new StepOfCall{&step};
       const nb::object shown = nb::cast(of_call, nb::rv_policy::take_ownership);
       const nb::object before =
@@ -63,21 +62,16 @@ class PythonDecoder final : public policy::ScoredDecoder {
       of_call->step = nullptr;
       const std::vector<double> changed =
           doubles_from(after.is_none() ? before : after, scores.size(), where, kScores);
-      std::copy(changed.begin(), changed.end(), scores.begin());
-    } catch (nb::python_error& error) {
-      declaration_->failures->keep(where, error);
-    }
+      std::ranges::copy(changed, scores.begin());
+    });
   }
 
   void close_slots(std::span<const std::size_t> victims) override {
     ScoredDecoder::close_slots(victims);
-    const nb::gil_scoped_acquire lock;
-    try {
+    declaration_->with_python(declaration_->place(unit_, "close_slots"), [&] {
       if (nb::hasattr(*state_, "close_slots"))
         state_->attr("close_slots")(std::vector<std::size_t>(victims.begin(), victims.end()));
-    } catch (nb::python_error& error) {
-      declaration_->failures->keep(declaration_->place(unit_, "close_slots"), error);
-    }
+    });
   }
 
  private:
@@ -95,20 +89,16 @@ class PythonEviction final : public Recording<policy::ScoredEviction> {
   std::vector<double> score(const policy::Prompt& prompt) override {
     const std::string where = declaration_->place(unit(), "score");
     first_ = static_cast<Position>(prompt.first());
-    const nb::gil_scoped_acquire lock;
-    try {
+    return declaration_->with_python(where, [&] {
       state_ = held(declaration_->instance(params_, &unit()));
       return doubles_from(recorder_.call(*state_, "score", prompt), prompt.length(), where, kScores);
-    } catch (nb::python_error& error) {
-      declaration_->failures->keep(where, error);
-    }
+    });
   }
 
   std::unique_ptr<policy::Decoder> decoder(std::size_t budget,
                                            std::span<const Position> slots) const override {
     if (!declaration_->has_observe) return nullptr;
-    const nb::gil_scoped_acquire lock;
-    try {
+    return declaration_->with_python(declaration_->place(unit(), "__deepcopy__"), [&] {
       // Every budget goes on from what score() has left in the object, and with slots of its own.
       nb::object own = state_ ? nb::module_::import_("copy").attr("deepcopy")(*state_)
                               : declaration_->instance(params_, &unit());
@@ -118,9 +108,7 @@ class PythonEviction final : public Recording<policy::ScoredEviction> {
       own.attr("positions") = owned_array(std::move(positions), {slots.size()});
       return std::make_unique<PythonDecoder>(declaration_, unit(), selection(budget), scores_of(slots),
                                              held(std::move(own)));
-    } catch (nb::python_error& error) {
-      declaration_->failures->keep(declaration_->place(unit(), "__deepcopy__"), error);
-    }
+    });
   }
 
   Position first_ = 0;                 ///< of the prompt's first row
@@ -141,8 +129,7 @@ std::vector<ParamSpec> shared_params(bool decodes) {
 void complete_score_policy(policy::PolicySpec& spec, const SharedDeclaration& declaration) {
   std::vector<ParamSpec> params = shared_params(declaration->has_observe);
   for (ParamSpec& own : spec.params) {
-    const auto same =
-        std::find_if(params.begin(), params.end(), [&](const ParamSpec& p) { return p.name == own.name; });
+    const auto same = std::ranges::find_if(params, [&](const ParamSpec& p) { return p.name == own.name; });
     if (same != params.end())
       same->fallback = own.fallback;
     else

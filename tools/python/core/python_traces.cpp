@@ -27,7 +27,7 @@ using trace::Tensor;
 template <class T>
 nb::object array_of(const std::vector<T>& numbers) {
   auto copy = std::make_unique<T[]>(numbers.size());
-  std::copy(numbers.begin(), numbers.end(), copy.get());
+  std::ranges::copy(numbers, copy.get());
   return owned_array(std::move(copy), {numbers.size()});
 }
 

@@ -9,7 +9,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/matrix_view.hpp"
-#include "traces/model/cpu/kernels.hpp"
+#include "sim/base/order.hpp"
 #include "traces/model/cpu/linear_layer.hpp"
 
 namespace kvsim::model::cpu {
@@ -31,10 +31,7 @@ void choose_groups(const Experts& experts, std::span<float> scores, float none) 
     std::sort(of_group.rbegin(), of_group.rend());
     best[group] = of_group[0] + (experts.corrected && size > 1 ? of_group[1] : 0);
   }
-  std::vector<std::size_t> order(experts.groups);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return best[a] > best[b]; });
+  const std::vector<std::size_t> order = largest_first(best);
   for (std::size_t i = experts.used_groups; i < order.size(); ++i)
     std::fill_n(scores.begin() + static_cast<std::ptrdiff_t>(order[i] * size), size, none);
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "traces/model/cuda/activations.hpp"
 #include "traces/model/cuda/cuda_device.hpp"
@@ -12,7 +13,6 @@
 #include "traces/model/cuda/device_weights.hpp"
 #include "traces/model/cuda/hand_over.hpp"
 #include "traces/model/cuda/matrix_product.hpp"
-#include "traces/model/cuda/memory_need.hpp"
 #include "traces/model/cuda/pass_clock.hpp"
 #include "traces/model/provenance.hpp"
 
@@ -66,6 +66,32 @@ RunOptions with_pass(RunOptions options) {
   if (options.pass_tokens == 0 || options.pass_tokens > options.capacity)
     options.pass_tokens = options.capacity;
   return options;
+}
+
+/// The device memory that a run needs, computed before any of it is allocated.
+struct MemoryNeed {
+  std::uint64_t weights = 0;    ///< bytes
+  std::uint64_t cache = 0;      ///< keys, values and column statistics
+  std::uint64_t workspace = 0;  ///< of one pass, and of the libraries
+  std::uint64_t scores = 0;     ///< the workspace of attention
+
+  std::uint64_t total() const { return weights + cache + workspace + scores; }
+};
+
+/// Throws Error(usage) with the numbers, and the options to lower, when the need exceeds the `free` bytes of
+/// `device`.
+void require_memory(const MemoryNeed& need, std::uint64_t free, const DeviceDescription& device,
+                    const RunOptions& options) {
+  if (need.total() <= free) return;
+  std::string hint = "Lower --prefill-chunk, --max-new-tokens or the prompt";
+  if (options.compute == Elem::f32) hint += ", or add --compute bf16";
+  usage_error("the run needs " + bytes_text(need.total()) + " of the device's memory (weights " +
+                  bytes_text(need.weights) + ", cache of " + std::to_string(options.capacity) + " tokens " +
+                  bytes_text(need.cache) + ", workspace for passes of " +
+                  std::to_string(options.pass_tokens) + " tokens " +
+                  bytes_text(need.workspace + need.scores) + "), but " + bytes_text(free) + " of " +
+                  bytes_text(device.memory) + " are free",
+              "cuda:" + std::to_string(device.index) + ", " + device.name, hint + ".");
 }
 
 template <class T>

@@ -2,7 +2,6 @@
 
 #include <limits>
 #include <type_traits>
-#include <utility>
 
 #include "sim/base/error.hpp"
 #include "traces/model/cuda/cublas_library.hpp"

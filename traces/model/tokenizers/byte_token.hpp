@@ -1,5 +1,6 @@
 #pragma once
 /// Tokens of single bytes in character vocabularies, such as "<0x0A>".
+#include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -7,8 +8,18 @@
 namespace kvsim::model {
 
 /// Text of a byte's token.
-std::string byte_token_text(unsigned char byte);
+inline std::string byte_token_text(unsigned char byte) {
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  return std::string("<0x") + kDigits[byte >> 4] + kDigits[byte & 15] + '>';
+}
 /// The byte that a token of that form names, with upper or lower case digits.
-std::optional<char> byte_of_token(std::string_view token);
+inline std::optional<char> byte_of_token(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  unsigned char byte = 0;
+  const char* end = token.data() + 5;
+  const auto [stop, failure] = std::from_chars(token.data() + 3, end, byte, 16);
+  if (failure != std::errc{} || stop != end) return std::nullopt;
+  return static_cast<char>(byte);
+}
 
 }  // namespace kvsim::model

@@ -2,7 +2,6 @@
 /// Reads, checks and rewrites a SentencePiece model file (sentencepiece_model.proto). The library trusts its
 /// files and walks the double array in them without bounds, so it is only given files that are checked and
 /// written here.
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

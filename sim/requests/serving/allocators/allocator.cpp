@@ -1,9 +1,7 @@
 #include "sim/requests/serving/allocators/allocator.hpp"
 
-#include <string>
-
+#include "sim/base/enum_names.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/suggest.hpp"
 
 namespace kvsim::serving {
 namespace {
@@ -13,17 +11,11 @@ constexpr const char* kAllocatorNames[] = {"static", "paged", "page_groups", "bu
 }  // namespace
 
 const char* allocator_name(AllocatorKind kind) {
-  return kAllocatorNames[static_cast<std::size_t>(kind)];
-}
-
-std::vector<std::string> allocator_names() {
-  return {std::begin(kAllocatorNames), std::end(kAllocatorNames)};
+  return name_in(kAllocatorNames, kind);
 }
 
 AllocatorKind parse_allocator(std::string_view name) {
-  for (std::size_t kind = 0; kind < std::size(kAllocatorNames); ++kind)
-    if (name == kAllocatorNames[kind]) return static_cast<AllocatorKind>(kind);
-  usage_error("unknown allocator \"" + std::string(name) + "\"", {}, suggestion(name, allocator_names()));
+  return parse_named<AllocatorKind>(kAllocatorNames, name, "allocator");
 }
 
 std::unique_ptr<Allocator> make_allocator(AllocatorKind kind, const AllocatorSettings& settings) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/cost/checked.hpp"
 #include "sim/cost/memory.hpp"
 
 namespace kvsim::serving {
@@ -132,7 +133,6 @@ enum class AllocatorKind {
 const char* allocator_name(AllocatorKind kind);
 /// Throws Error(usage) with the nearest names.
 AllocatorKind parse_allocator(std::string_view name);
-std::vector<std::string> allocator_names();
 
 /// Throws Error(usage) for a memory without a single piece, or no places.
 std::unique_ptr<Allocator> make_allocator(AllocatorKind kind, const AllocatorSettings& settings);

@@ -118,7 +118,7 @@ class BuddyAllocator final : public Allocator {
   }
 
  private:
-  std::uint64_t blocks_of(std::uint64_t tokens) const { return tokens / block_ + (tokens % block_ != 0); }
+  std::uint64_t blocks_of(std::uint64_t tokens) const { return cost::ceil_divided(tokens, block_); }
   std::uint64_t unused(Place place) const { return room(place) / block_ - blocks_of(used(place)); }
 
   /// Takes unused blocks of other sequences until `blocks` are free, first of those that have most.

@@ -58,7 +58,7 @@ class BytesAllocator final : public Allocator {
     reserved_ = reserved_ - held.reserved + reserved;
     held.used = size.stored;
     held.reserved = reserved;
-    count_pieces(held, piece_ > 0 ? 1 : tokens / settings_.block + (tokens % settings_.block != 0));
+    count_pieces(held, piece_ > 0 ? 1 : cost::ceil_divided(tokens, settings_.block));
     set_room(place, tokens);
     return true;
   }

@@ -3,7 +3,6 @@
 // groups when its sequence leaves, until another needs them: then what slots have beyond their sequences is
 // unmapped, the highest slot first and each as a whole. A new sequence takes the first free slot, or a later
 // one that has groups enough and fewer, as in the released code.
-#include <algorithm>
 
 #include "sim/requests/serving/allocators/allocator.hpp"
 
@@ -60,7 +59,7 @@ class PageGroupAllocator final : public Allocator {
     Place place = kNobody;
   };
 
-  std::uint64_t groups_of(std::uint64_t tokens) const { return tokens / group_ + (tokens % group_ != 0); }
+  std::uint64_t groups_of(std::uint64_t tokens) const { return cost::ceil_divided(tokens, group_); }
 
   /// There are as many slots as places, so one is free.
   std::size_t free_slot(std::uint64_t needed) const {

@@ -31,7 +31,7 @@ class PagedAllocator final : public Allocator {
   bool reserve(Place place, std::uint64_t tokens) override { return extend(place, tokens); }
   bool extend(Place place, std::uint64_t tokens) override {
     std::vector<std::uint64_t>& table = tables_[place];
-    const std::uint64_t needed = tokens / block_ + (tokens % block_ != 0), more = needed - table.size();
+    const std::uint64_t needed = cost::ceil_divided(tokens, block_), more = needed - table.size();
     if (more > free_.size() + (blocks_ - touched_)) return false;
     for (std::uint64_t i = 0; i < more; ++i) table.push_back(take());
     operations_.maps += more;

@@ -1,10 +1,9 @@
 #include "sim/requests/serving/batching/batch_plan.hpp"
 
 #include <algorithm>
-#include <numeric>
 
+#include "sim/base/enum_names.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/suggest.hpp"
 #include "sim/requests/prefix/lru_stack.hpp"
 #include "sim/requests/serving/batching/prefix_groups.hpp"
 #include "sim/requests/serving/batching/prepacking.hpp"
@@ -125,7 +124,7 @@ PromptBatch filled(const RequestTrace& trace, Batching batching, std::span<const
 }  // namespace
 
 const char* batching_name(Batching batching) {
-  return kNames[static_cast<std::size_t>(batching)];
+  return name_in(kNames, batching);
 }
 
 std::vector<std::string> batching_names() {
@@ -133,9 +132,7 @@ std::vector<std::string> batching_names() {
 }
 
 Batching parse_batching(std::string_view name) {
-  for (std::size_t i = 0; i < std::size(kNames); ++i)
-    if (name == kNames[i]) return static_cast<Batching>(i);
-  usage_error("unknown method \"" + std::string(name) + "\"", {}, suggestion(name, batching_names()));
+  return parse_named<Batching>(kNames, name, "method");
 }
 
 std::vector<PromptBatch> plan_batches(const RequestTrace& trace, const prefix::PrefixTree* tree,

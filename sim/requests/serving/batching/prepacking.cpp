@@ -1,9 +1,9 @@
 #include "sim/requests/serving/batching/prepacking.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "sim/base/error.hpp"
+#include "sim/base/order.hpp"
 #include "sim/cost/checked.hpp"
 
 namespace kvsim::serving {
@@ -18,12 +18,8 @@ Packing pack(std::span<const std::uint64_t> prompt_tokens) {
     out.tokens = cost::checked_sum("a batch", out.tokens, tokens);
   }
   cost::checked_product("a batch", out.prompts, out.longest, out.longest);
-  std::vector<std::uint32_t> order(prompt_tokens.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return prompt_tokens[a] > prompt_tokens[b]; });
   std::vector<std::uint64_t> left;  // tokens of each row
-  for (const std::uint32_t prompt : order) {
+  for (const std::uint32_t prompt : largest_first<std::uint32_t>(prompt_tokens)) {
     const std::uint64_t tokens = prompt_tokens[prompt];
     const auto row = static_cast<std::size_t>(
         std::find_if(left.begin(), left.end(), [&](std::uint64_t room) { return room >= tokens; }) -

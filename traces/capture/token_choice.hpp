@@ -1,11 +1,12 @@
 #pragma once
-/// Chooses the prompt tokens whose queries a trace stores. Queries of generated tokens are always stored.
+/// Chooses the tokens whose queries and attention rows a trace stores.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace kvsim::capture {
 
+/// The prompt tokens whose queries are stored. Queries of generated tokens always are.
 struct QueryChoice {
   bool all = true;
   std::uint64_t window = 0;  ///< unless `all`: the last `window` prompt tokens
@@ -22,5 +23,21 @@ std::string query_choice_text(const QueryChoice& choice);
 /// of the strata, is an unbiased estimate of the mean over all positions.
 std::vector<std::uint64_t> chosen_queries(const QueryChoice& choice, std::uint64_t prompt,
                                           std::uint64_t seed);
+
+/// The tokens whose attention rows are stored: none; those of the last `window` prompt tokens and all
+/// generated tokens; or all rows.
+struct RowChoice {
+  enum class Kind { none, window, all };
+  Kind kind = Kind::none;
+  std::uint64_t window = 0;
+};
+
+/// "none", "window:W" or "full". Throws Error(usage).
+RowChoice parse_row_choice(const std::string& text, const std::string& option);
+std::string row_choice_text(const RowChoice& choice);
+
+/// First position whose row is stored; the rows of all later positions are stored too. The largest number if
+/// no row is stored.
+std::uint64_t first_row(const RowChoice& choice, std::uint64_t prompt);
 
 }  // namespace kvsim::capture

@@ -1,6 +1,7 @@
-#include "traces/capture/query_choice.hpp"
+#include "traces/capture/token_choice.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string_view>
 
@@ -57,6 +58,37 @@ std::vector<std::uint64_t> chosen_queries(const QueryChoice& choice, std::uint64
   positions.resize(drawn + prompt - others);
   std::iota(positions.begin() + static_cast<std::ptrdiff_t>(drawn), positions.end(), others);
   return positions;
+}
+
+RowChoice parse_row_choice(const std::string& text, const std::string& option) {
+  const std::string_view window_word = "window:",
+                         expected = "Expected none, window:W or full, such as window:64.";
+  if (text == "full") return {RowChoice::Kind::all, 0};
+  if (text == "none") return {};
+  if (!text.starts_with(window_word))
+    usage_error("\"" + text + "\" is not a choice of rows", option, expected);
+  const auto window = tokens_of(std::string_view(text).substr(window_word.size()));
+  if (window.value_or(0) == 0)
+    usage_error("\"" + text + "\" needs a number of rows, at least 1", option, expected);
+  return {RowChoice::Kind::window, *window};
+}
+
+std::string row_choice_text(const RowChoice& choice) {
+  switch (choice.kind) {
+    case RowChoice::Kind::none:
+      return "none";
+    case RowChoice::Kind::all:
+      return "full";
+    case RowChoice::Kind::window:
+      break;
+  }
+  return "window:" + std::to_string(choice.window);
+}
+
+std::uint64_t first_row(const RowChoice& choice, std::uint64_t prompt) {
+  if (choice.kind == RowChoice::Kind::none) return std::numeric_limits<std::uint64_t>::max();
+  if (choice.kind == RowChoice::Kind::all) return 0;
+  return prompt - std::min(prompt, choice.window);
 }
 
 }  // namespace kvsim::capture
