@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <ostream>
 
 #include "analysis/results/table_look.hpp"

@@ -124,7 +124,8 @@ class ImportArrays(CommandTest):
         self.assertEqual(*results)
 
     def test_what_trace_export_wrote_gives_the_same_run(self):
-        for trace, end in ("run.h5", "npz"), ("bf16.h5", "safetensors"), ("rows.h5", "npz"), ("rows.h5", "safetensors"):
+        for trace, end in (("run.h5", "npz"), ("bf16.h5", "safetensors"), ("slim.h5", "npz"), ("slim.h5", "safetensors"),
+                           ("rows.h5", "npz"), ("rows.h5", "safetensors")):
             self.ok("trace", "export", trace, "-o", f"export.{end}", "--overwrite", "--quiet")
             self.makes(f"export.{end}", "--layout", "half_split", "--prompt-tokens", self.prompt_tokens, "--overwrite", "-o", "again.h5")
             self.same_run(trace, "again.h5")
@@ -135,6 +136,21 @@ class ImportArrays(CommandTest):
             moved = {**arrays, "attention_token": arrays["attention_token"] - 1}
         moved = self.npz("moved.npz", {key: values for key, values in moved.items() if not key.endswith(".q") and key != "q_token"})
         self.refused(3, f"attention_token: is not the last {self.tokens} tokens", moved, *self.told)
+
+    def test_exported_column_statistics(self):
+        self.ok("trace", "export", "slim.h5", "-o", "sums.npz", "--quiet")
+        with np.load(self.folder / "sums.npz") as file, h5py.File(self.folder / "slim.h5") as trace:
+            arrays = dict(file)
+            for layer, name in ((layer, name) for layer in range(4) for name in ("sum", "sum_squares")):
+                found = arrays[f"layers.{layer}.column_{name}"]
+                self.assertEqual(found.shape, (8, self.prompt_tokens))
+                np.testing.assert_array_equal(found, trace[f"layers/{layer:04d}/column/{name}"])
+        last = arrays["layers.3.column_sum"]
+        for changed, what in ({"layers.3.column_sum": None}, "no column_sum of layer 3"), \
+                ({"layers.3.column_sum": -last}, "negative"), ({"layers.3.column_sum": last[:7]}, "in layer 3, [8, "), \
+                ({f"layers.{layer}.{name}": last[:, :9] for layer in range(4) for name in ("column_sum", "column_sum_squares")},
+                 "counts 9 tokens; the prompt has"), ({"layers.0.column_sum": last[None, None]}, "are two axes"):
+            self.refused(3, what, self.npz("sums.npz", arrays, **changed), *self.told)
 
     def test_exported_attention_lies_at_the_tokens_that_it_is_of(self):
         """Two sequences that share their beginning, a window, and rows of some tokens only."""

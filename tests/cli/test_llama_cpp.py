@@ -6,6 +6,7 @@ Usage: test_llama_cpp.py KVSIM SOURCE_DIR
 import json
 import math
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from kvsim_command import SOURCE, CommandTest, main
 
 sys.path.insert(0, str(SOURCE / "tools" / "python"))
 from kvsim.llama_cpp.ggml_rope import NORM, Rotation, rotation_of  # noqa: E402 - after the path to it
+from kvsim.llama_cpp.state_file import SEQUENCE, SESSION, StateFile, plain_floats  # noqa: E402
 from kvsim.writing.trace_error import TraceError  # noqa: E402
 
 RECORDING = SOURCE / "tests/golden/engines/llama_cpp.h5"
@@ -42,6 +44,81 @@ class Recording(CommandTest):
 
     def test_it_is_replayed(self):
         self.assertIn("snapkv", self.ok("replay", RECORDING, "--policy", "snapkv(window=4)", "--budget", "50%"))
+
+
+def saved(tokens, cells, layers, magic=SEQUENCE, version=None, streams=1, transposed=False, kind=1, tail=b""):
+    """A state file as llama.cpp writes it. cells: (position, number of sequences, sequence). layers: of each (k, v) [cells, numbers];
+    v may be None."""
+    def tensors(rows, flat):
+        raw = rows.astype({0: "<f4", 1: "<f2"}[kind])
+        size = raw.dtype.itemsize
+        return struct.pack("<i", kind) + (struct.pack("<II", size, raw.shape[1]) + raw.T.tobytes() if flat else
+                                          struct.pack("<Q", size * raw.shape[1]) + raw.tobytes())
+
+    version = version or {SEQUENCE: 3, SESSION: 10}.get(magic, 0)
+    return b"".join((struct.pack("<III", magic, version, len(tokens)), np.array(tokens, "<i4").tobytes(),
+                     struct.pack("<I", 5) + b"llama" if magic == SESSION else b"", struct.pack("<II", streams, len(cells)),
+                     np.array(cells, "<i4").tobytes(), struct.pack("<II", transposed, len(layers)),
+                     *(tensors(k, False) for k, _ in layers), *(tensors(v, transposed) for _, v in layers if v is not None), tail))
+
+
+class States(CommandTest):
+    def setUp(self):
+        super().setUp()
+        draw = np.random.default_rng(1)
+        self.layers = [tuple(draw.standard_normal((2, 4, 6), "f4")) for _ in range(2)]
+        self.cells = [(place, 1, 0) for place in (2, 0, 1, 3)]  # a cell that was freed is taken by a later token
+
+    def read(self, *arguments, cut=None, **options):
+        (self.folder / "s.bin").write_bytes(saved(*arguments, **options)[:cut])
+        return StateFile(self.folder / "s.bin")
+
+    def test_rows_in_the_order_of_positions(self):
+        for magic, transposed, kind in ((SEQUENCE, False, 1), (SESSION, True, 1), (SEQUENCE, True, 0), (SESSION, False, 0)):
+            found = self.read([5, 6, 7, 8], self.cells, self.layers, magic, transposed=transposed, kind=kind)
+            self.assertEqual((found.tokens, found.layers, found.transposed), ([5, 6, 7, 8], 2, transposed))
+            name = {0: "f32", 1: "f16"}[kind]
+            self.assertEqual((found.type_of("k"), found.type_of("v")), (name, name))
+            for layer, rows in enumerate(self.layers):
+                for of, expected in zip("kv", rows):
+                    np.testing.assert_array_equal(plain_floats(found.raw(of, layer), name),
+                                                  expected[[1, 2, 0, 3]].astype({0: "f4", 1: "f2"}[kind]))
+
+    def test_a_file_that_llama_cpp_wrote(self):
+        """llama_cpp.state: the prompt of the recording, in a cache of 16 bits without flash attention."""
+        found = StateFile(SOURCE / "tests/golden/engines/llama_cpp.state")
+        self.assertEqual((found.layers, found.transposed, found.type_of("k"), found.type_of("v")), (4, True, "f16", "f16"))
+        with h5py.File(RECORDING) as file:
+            count = len(found.tokens)
+            self.assertEqual(found.tokens, file["tokens/id"][:count].tolist())
+            turns = Rotation(True, 0, file["model/inv_freq"][:])
+            for layer in range(4):
+                for kind in "kv":
+                    rows = plain_floats(found.raw(kind, layer), "f16").reshape(count, 4, -1).transpose(1, 0, 2)
+                    expected = file[f"layers/{layer:04d}/{kind}"][:, :count]
+                    # Attention reads rounded keys and values, so from the second layer on more than their own rounding differs.
+                    np.testing.assert_allclose(turns.half_split(rows) if kind == "k" else rows, expected, rtol=2e-3, atol=2e-2)
+
+    def test_latent_keys_have_no_values(self):
+        found = self.read([5, 6, 7, 8], self.cells, [(k, None) for k, _ in self.layers])
+        self.assertEqual((found.type_of("k"), found.type_of("v")), ("f16", None))
+
+    def test_what_is_refused(self):
+        whole, tokens = len(saved([5, 6, 7, 8], self.cells, self.layers)), [5, 6, 7, 8]
+        for cells, options, expected in (
+                (self.cells, {"magic": 0x46554747}, "no state file"), (self.cells, {"version": 2}, "has version 2"),
+                (self.cells, {"streams": 2}, "2 streams"), ([(0, 1, 0), (1, 1, 1), (2, 1, 0), (3, 1, 0)], {}, "one sequence whole"),
+                ([(0, 2, 0), *self.cells[1:]], {}, "several sequences"), ([(place + 1, 1, 0) for place in range(4)], {}, "position 0"),
+                ([(place, 1, 0) for place in (0, 1, 1, 2)], {}, "position 0"), (self.cells, {"tail": b"\0" * 8}, "more than one cache"),
+                (self.cells, {"cut": 3}, "no state file")):
+            with self.subTest(expected), self.assertRaisesRegex(TraceError, expected):
+                self.read(tokens, cells, self.layers, **options)
+        with self.assertRaisesRegex(TraceError, "4 tokens' keys and values, and 3 token ids"):
+            self.read(tokens[:3], self.cells, self.layers)
+        keys_alone = whole - len(self.layers) * (12 + 4 * 6 * 2)  # a sound file of latent keys
+        for cut in {*range(whole)} - {keys_alone}:
+            with self.subTest(cut=cut), self.assertRaises(TraceError):
+                self.read(tokens, self.cells, self.layers, cut=cut)
 
 
 class Frequencies(CommandTest):
@@ -112,8 +189,9 @@ class Command(CommandTest):
 
     def test_mistakes(self):
         shutil.copy(RECORDING, self.folder / "t.h5")
-        for arguments, message in ((["--prompt", "p", "--overwite"], "Did you mean --overwrite"), ([], "--prompt --tokens --chat"),
+        for arguments, message in ((["--prompt", "p", "--overwite"], "Did you mean --overwrite"), ([], "--prompt --tokens --chat --state"),
                                    (["--prompt", "p", "-o", "t.h5"], "t.h5: exists already"),
+                                   (["--state", "s", "--cache", "q8_0"], "--cache: of a saved state"),
                                    (["--prompt", "p", "--cache", "q3"], "q8_0"), (["--prompt", "p", "--top-k", "5"], "Add --temperature"),
                                    (["--prompt", "p", "--answer-tokens", "a", "--temperature", "1"], "nothing is drawn")):
             done = self.tool("--model", "m.gguf", *arguments, *(() if "-o" in arguments else ("-o", "x")))

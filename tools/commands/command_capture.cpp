@@ -70,7 +70,7 @@ void add_capture_command(Command app) {
   capture::CaptureOptions& capture = options->capture;
   command.add_required(
       "--model", capture.model_dir, "DIR",
-      "Folder with config.json and safetensors: llama, mistral, phi3, qwen2 or qwen3;\nor a GGUF file");
+      "Folder with config.json and safetensors, or a GGUF file; traces/capture/README.md\nlists the families that run");
   command.add_option(
       "--engine", options->engine, "",
       "What runs the model: kvsim | llama.cpp. The latter runs any GGUF file, where the Python\n"
@@ -84,7 +84,7 @@ void add_capture_command(Command app) {
       .excludes(prompt);
   command
       .add_option("--workload", capture.workload_file, "FILE",
-                  "JSON Lines with prompts, as kvsim workload or benchmarks write them; parts become\n"
+                  "Prompts as kvsim workload or benchmarks write them (.jsonl, .json, .csv); parts become\n"
                   "flags of the trace's tokens")
       .excludes(prompt)
       .excludes("--tokens");

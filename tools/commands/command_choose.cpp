@@ -242,14 +242,13 @@ void add_choose_command(Command app) {
   kvsim choose --model DIR --workload mine.jsonl --share 10% -o choice
   kvsim choose --model DIR --workload mine.jsonl --memory 4MiB --cut question --settings 200 -o choice
   kvsim choose --model DIR --workload mine.jsonl --tpot 12ms --batch 16 --machine a100-80-sxm -o choice
-  mpirun -n 4 kvsim choose --model DIR --workload mine.jsonl --share 10% -o choice
-  kvsim choose --trace run1.h5 run2.h5 --share 25% -o choice
+  kvsim choose --trace run1.h5 --trace run2.h5 --share 25% -o choice
 )");
   const auto options = std::make_shared<ChooseOptions>();
   analysis::ChoiceRequest& request = options->request;
   command.add_option("--model", request.model, "DIR", "As of kvsim evaluate");
   command.add_option("--workload,--prompts", options->workload, "FILE",
-                     "JSON Lines with prompts and answers; half of them search, half confirm");
+                     "Prompts and answers, as of kvsim evaluate; half of them search, half confirm");
   command.add_option(
       "--trace", options->traces, "FILE",
       "A recorded run, again for each, instead of a model and prompts: chooses by what replays lose");

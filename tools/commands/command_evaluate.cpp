@@ -383,7 +383,7 @@ void add_evaluate_command(Command app) {
   command.add_required("--model", options->model, "DIR",
                        "Folder with config.json, safetensors and a tokenizer, or a GGUF file");
   command.add_option("--workload", options->workload, "FILE",
-                     "JSON Lines with prompts and answers, as kvsim workload or benchmarks write them");
+                     "Prompts and answers, as kvsim workload or benchmarks write them (.jsonl, .json, .csv)");
   command.add_option("--fields", options->fields, "LIST",
                      "Other names of its fields, such as prompt=instruction,answers=gold");
   command.add_option("--item", options->item, "ID", "Only this one of the workload");

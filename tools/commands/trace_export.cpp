@@ -43,9 +43,11 @@ stored, queries and keys after RoPE; token_ids, positions, flags [tokens],
 inv_freq, and where the trace has them q_token, sinks, text_offset, text_bytes.
 Of capture --attention layers.0.attention [query heads, rows, tokens], 0 where
 a row's token does not see, and attention_token: the token of each row.
+Of slim traces layers.0.column_sum and .column_sum_squares [query heads, tokens
+of the prompt]: the attention that each of these received from them.
 What kvsim trace info --format json says is the metadata "kvsim" of safetensors,
 the array "description" of .npz. NumPy has no bfloat16: .npz holds its bits as
-uint16. Column statistics and times stay behind.
+uint16. Times stay behind.
 )");
   const auto options = std::make_shared<TraceExportOptions>();
   command.add_required("TRACE", options->file, "", "Trace");

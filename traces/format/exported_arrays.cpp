@@ -74,6 +74,9 @@ class Exported {
     if (!header.attention_token.empty())
       for (const AttentionRows& rows : dynamic_cast<const FileTrace&>(source).attention())
         add_attention(rows);
+    if (source.has_column_statistics())
+      for (std::uint32_t layer = 0; layer < model.n_layers; ++layer)
+        for (const bool squares : {false, true}) add_columns(layer, squares);
     for (std::uint32_t layer = 0; layer < model.n_layers; ++layer) add_layer(layer);
     if (!header.text_offset.empty()) list("text_bytes", kU8, {header.text_bytes.size()}, header.text_bytes);
   }
@@ -114,6 +117,23 @@ class Exported {
       end = begin;
       at = segment.parent;
     }
+  }
+
+  void add_columns(std::uint32_t layer, bool squares) {
+    const std::uint64_t heads = source_.header().model.n_q_heads, counted = source_.header().counted_tokens;
+    progress_.total += heads * counted * elem_bytes(Elem::f32);
+    arrays_.push_back({"layers." + std::to_string(layer) + (squares ? ".column_sum_squares" : ".column_sum"),
+                       kF32,
+                       {heads, counted},
+                       [this, layer, squares, heads, counted](const Sink& sink) {
+                         for (std::uint32_t head = 0; head < heads; ++head) {
+                           wide_.resize(counted);
+                           path_.resize(counted);
+                           source_.read_column_statistics(layer, head, squares ? path_ : wide_,
+                                                          squares ? wide_ : path_);
+                           write_wide(Elem::f32, sink);
+                         }
+                       }});
   }
 
   void add_layer(std::uint32_t layer) {

@@ -14,6 +14,7 @@ namespace kvsim::trace {
 ///   layers.I.attention   [query heads, rows, tokens], where rows are stored: a token's attention to all
 ///   tokens
 ///                        in file order, 0 to those that its path or its window lacks
+///   layers.I.column_sum, .column_sum_squares  [query heads, counted tokens] f32, where they are stored
 ///   token_ids, positions, flags [tokens] i32; q_token [rows] i64, where not every token has a query;
 ///   attention_token [rows] i64, where attention is stored
 ///   inv_freq             [rotations *] [rotary_dim / 2] f32; sinks [layers, query heads] f32, where there

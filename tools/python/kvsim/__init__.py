@@ -38,7 +38,7 @@ __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str):
-    if name in ("hf", "importers", "llama_cpp", "vllm", "writing"):
+    if name in ("hf", "importers", "llama_cpp", "lm_eval", "vllm", "writing"):
         return importlib.import_module(f".{name}", __name__)
     if name == "__version__":
         return importlib.metadata.version("kvsim")

@@ -8,6 +8,7 @@ or q, k, v with the layers as an axis before these. An axis of 1 (batch) before 
   q_pre, k_pre in place of q and k: before RoPE. They are rotated here, in float64.
   attention   [Hq, R, N] per layer, in place of q or beside it: the attention of the last R tokens to all tokens, as
               output_attentions=True gives it; what needs queries is then refused by kvsim replay
+  column_sum, column_sum_squares [Hq, C] per layer, optional: what each of the prompt's C tokens received of their attention
   wo          [Hq, dv, hidden] per layer, optional: output projection (traces/format/SCHEMA.md)
   token_ids   [N]   optional: without them ids are withheld
   positions   [N]   optional: 0, 1, 2, ...

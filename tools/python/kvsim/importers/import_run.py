@@ -13,7 +13,8 @@ from ..writing.trace_header import DECODE, FLAGS, MAX_TOKENS, Capture, Header, M
 BLOCK_ROWS = 4096
 LISTS = ("token_ids", "positions", "q_token", "attention_token", "inv_freq")
 DESCRIBING = ("flags", "text_offset", "text_bytes", "description")  # of kvsim trace export: nothing that attention reads
-TENSORS = ("q", "k", "v", "q_pre", "k_pre", "wo", "attention")
+COLUMNS = ("column_sum", "column_sum_squares")
+TENSORS = ("q", "k", "v", "q_pre", "k_pre", "wo", "attention", *COLUMNS)
 
 
 class Run:
@@ -74,10 +75,15 @@ class Run:
         if (kv_heads, tokens, dim) != (value_heads, value_tokens, key_dim) or rows > tokens or not 1 <= tokens <= MAX_TOKENS:
             raise TraceError(f"q {[self.heads, rows, dim]}, k {list(self.shapes['k'])} and v {list(self.shapes['v'])} do not "
                              "belong together", "arrays", "Expected q [Hq, Nq, d], k [Hkv, N, d] and v [Hkv, N, dv].")
+        self.columns = bool(names & set(COLUMNS))
+        for name in COLUMNS if self.columns else ():
+            self.shapes[name] = self._shape(name, 2)
+            if self.shapes[name][0] != self.heads or self.shapes[name] != self.shapes[COLUMNS[0]]:
+                raise TraceError(f"{name} {list(self.shapes[name])} is not [Hq, C], as of all {self.heads} query heads", "arrays")
         if self.output_weights and self.shapes["wo"][:2] != (self.heads, value_dim):
             raise TraceError(f"wo {list(self.shapes['wo'])} is not [Hq, dv, hidden]", "arrays")
 
-    def _shape(self, name):
+    def _shape(self, name, axes=3):
         """The shape of a tensor, the same in every layer, without the axis of a batch of one."""
         first = None
         for layer in range(self.n_layers):
@@ -85,10 +91,11 @@ class Run:
                 raise TraceError(f"there is no {name} of layer {layer}", "arrays")
             array, index = self._tensors[name, layer]
             shape = array.shape if index is None else array.shape[1:]
-            shape = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
-            if len(shape) != 3 or 0 in shape:
-                raise TraceError(f"has shape {list(array.shape)}; heads, tokens and components are three axes", array.where,
-                                 "Import one sequence at a time." if len(shape) == 4 else "")
+            shape = shape[1:] if len(shape) == axes + 1 and shape[0] == 1 else shape
+            if len(shape) != axes or 0 in shape:
+                raise TraceError(f"has shape {list(array.shape)}; heads, tokens and components are three axes" if axes == 3 else
+                                 f"has shape {list(array.shape)}; heads and tokens are two axes", array.where,
+                                 "Import one sequence at a time." if len(shape) == axes + 1 else "")
             first = first or shape
             if shape != first:
                 raise TraceError(f"is {list(shape)} in layer {layer}, {list(first)} in the first", array.where)
@@ -238,6 +245,20 @@ def write_attention(writer, run, layer):
         writer.append_attention(layer, 0, p)
 
 
+def write_columns(writer, run, layer, prompt):
+    """Writes the attention that each token of the prompt received from all of them."""
+    found = []
+    for name in COLUMNS:
+        values, words, where = run.read(name, layer, "f32")
+        values = widened(values, words).astype("<f4").reshape(run.shapes[name])
+        if values.shape[1] != prompt:
+            raise TraceError(f"counts {values.shape[1]} tokens; the prompt has {prompt}", where, "Column statistics are of a whole prompt.")
+        if not (values >= 0).all() or not np.isfinite(values).all():
+            raise TraceError("holds sums that are negative or not finite", where)
+        found.append(values)
+    writer.put_column_statistics(layer, *found)
+
+
 def import_run(options, config_text, config):
     """Writes options.output; returns its model and its number of tokens."""
     run = Run(open_arrays(options.arrays))
@@ -286,5 +307,7 @@ def import_run(options, config_text, config):
                 write_output_weights(writer, run, layer)
             if run.attention:
                 write_attention(writer, run, layer)
+            if run.columns:
+                write_columns(writer, run, layer, prompt)
         writer.finish(header)
     return model, tokens

@@ -90,10 +90,11 @@ def type_of(tensor):
     return _ggml().ggml_get_type_traits(tensor.type).contents.name.decode()
 
 
-def _widened(raw, tensor, count):
-    """`count` elements of the tensor's type as float32."""
-    out = np.empty(count, "<f4")
-    _ggml().ggml_get_type_traits(tensor.type).contents.to_float(raw.ctypes.data, out.ctypes.data, count)
+def widened(raw, number):
+    """Rows of bytes, [rows, bytes], of ggml's type of that number as float32."""
+    traits = _ggml().ggml_get_type_traits(number).contents
+    out = np.empty((len(raw), raw.shape[1] // traits.size * traits.block), "<f4")
+    traits.to_float(raw.ctypes.data, out.ctypes.data, out.size)
     return out
 
 
@@ -112,7 +113,7 @@ def read_rows(tensor, rows):
     raw = np.ascontiguousarray(raw)
     if type_of(tensor) == "f32":
         return raw.view("<f4")[:, :width]
-    return _widened(raw, tensor, len(rows) * width).reshape(len(rows), width)
+    return widened(raw, tensor.type)[:, :width]
 
 
 def floats_of(tensor):

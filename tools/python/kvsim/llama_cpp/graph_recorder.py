@@ -31,7 +31,7 @@ class LayerFacts:
 
 class GraphRecorder:
     """`callback` goes into llama_context_params.cb_eval. Around each llama_decode of `count` tokens of one sequence, the caller says
-    begin(count, past) and end(); then taken() has the tensors of each layer. `read_types`: the types of keys and values that attention
+    begin(count) and end(); then taken() has the tensors of each layer. `read_types`: the types of keys and values that attention
     reads. `flash`: whether that is flash attention. `visible`: how many keys the last token of the pass sees, by layer."""
 
     def __init__(self):
@@ -39,14 +39,14 @@ class GraphRecorder:
         self.layers, self.rows, self.read_types, self.visible = {}, {}, set(), {}
         (self._set_rows, self._flash, self._product, self._softmax, self._rope,
          self._concat) = operations("SET_ROWS", "FLASH_ATTN_EXT", "MUL_MAT", "SOFT_MAX", "ROPE", "CONCAT")
-        self._count = self._past = 0
+        self._count = self._passes = 0
         self._products = {}  # address of a product of keys and queries -> its layer
         self.flash = False
         self._error = None
         self._matrix = {}  # of the cache's own rotation, by its name
 
-    def begin(self, count, past):
-        self._count, self._past = count, past
+    def begin(self, count):
+        self._count, self._passes = count, self._passes + 1
         self.rows, self._products = collections.defaultdict(dict), {}
 
     def end(self):
@@ -174,7 +174,7 @@ class GraphRecorder:
 
     def _find_matrix(self, tensor, name):
         """Keeps the matrix that the cache's own rotation multiplied these rows by, if it did."""
-        while self._past == 0 and name not in self._matrix:
+        while self._passes == 1 and name not in self._matrix:
             if not tensor.src[0]:
                 return
             if tensor.op == self._product:
@@ -183,11 +183,13 @@ class GraphRecorder:
                 return
             tensor = tensor.src[0].contents
 
-    def taken(self, layer, kind):
-        """Rows of q, k or v of a layer: [heads, count, dim], turned as kvsim has it and with the cache's own rotation undone."""
-        facts, rows = self.layers[layer], self.rows[layer]["k" if kind == "v" and self.layers[layer].latent else kind]
+    def taken(self, layer, kind, rows=None):
+        """Rows of q, k or v of a layer: [heads, count, dim], turned as kvsim has it and with the cache's own rotation undone. rows: of
+        the cache, [count, heads * dim], instead of those of the pass."""
+        facts = self.layers[layer]
+        rows = self.rows[layer]["k" if kind == "v" and facts.latent else kind] if rows is None else rows
         if kind != "q":
-            rows = rows.reshape(self._count, facts.kv_heads, -1).transpose(1, 0, 2)
+            rows = rows.reshape(len(rows), facts.kv_heads, -1).transpose(1, 0, 2)
         matrix = self._matrix.get(TURNED[kind == "v" and not facts.latent])
         if matrix is not None:  # it is orthogonal, so its transpose takes it back: rows had been multiplied by its transpose
             rows = (rows.reshape(*rows.shape[:2], -1, len(matrix)) @ matrix).reshape(rows.shape).astype("<f4")

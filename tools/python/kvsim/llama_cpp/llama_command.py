@@ -12,6 +12,7 @@ NAME = "kvsim capture --engine llama.cpp"
 EXAMPLES = """Examples:
   kvsim capture --engine llama.cpp --model ~/models/Qwen3-0.6B-Q8_0.gguf --prompt question.txt --max-new-tokens 32 -o run.h5
   kvsim capture --engine llama.cpp --model ~/models/gemma-3-1b-it-Q4_K_M.gguf --chat messages.json --cache q8_0 -o chat.h5
+  kvsim capture --engine llama.cpp --model ~/models/Qwen3-0.6B-Q8_0.gguf --state slots/first.bin -o first.h5
 """
 FLASH = {"auto": None, "on": True, "off": False}
 CACHES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
@@ -25,6 +26,8 @@ def parse_arguments(arguments):
     prompt.add_argument("--prompt", metavar="FILE", help="UTF-8 text, taken as it is; - is standard input")
     prompt.add_argument("--tokens", metavar="FILE", help="token ids: a JSON array, or separated by white space")
     prompt.add_argument("--chat", metavar="FILE", help="JSON array of {role, content}: the file's chat template makes the prompt")
+    prompt.add_argument("--state", metavar="FILE",
+                        help="what a run of llama.cpp saved (a slot, a state, a prompt cache): goes on from there")
     add_mark_options(parser)
     add_answer_options(parser)
     parser.add_argument("--prefill-chunk", metavar="N", type=natural(1), default=512, help="prompt tokens per pass; default 512")
@@ -37,6 +40,9 @@ def parse_arguments(arguments):
     parser.add_argument("--quiet", action="store_true", help="no progress")
     options = parser.parse_args(arguments)
     check_answer_options(options)
+    for name in ("cache", "flash_attention") if options.state else ():
+        if getattr(options, name) != parser.get_default(name):
+            raise UsageError(f"--{name.replace('_', '-')}: of a saved state it is what it was\n  Leave it out.")
     check_output(options)
     return options
 
@@ -56,6 +62,8 @@ def capture(options):
             prompt["messages"] = read_messages(json.loads(read_text(options.chat)), options.chat)
         except ValueError as error:
             raise TraceError(f"is not JSON: {error}", options.chat) from error
+    elif options.state:
+        prompt["state"] = options.state
     elif options.tokens:
         prompt["tokens"] = given_ids(options.tokens)
     else:

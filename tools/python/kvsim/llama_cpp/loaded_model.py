@@ -9,10 +9,10 @@ import llama_cpp
 import numpy as np
 
 from .ggml_tensor import TESTED
+from .state_file import CACHE_TYPES
 from ..writing.trace_error import TraceError
 from ..writing.trace_header import MAX_CONFIG
 
-CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
 _said = collections.deque(maxlen=200)  # the latest lines of llama.cpp's log
 
 
@@ -132,15 +132,15 @@ class LoadedModel:
 
     # Passes.
 
-    def open_context(self, tokens, chunk, cache_type, flash, threads, callback):
-        """Makes room for `tokens` tokens in passes of at most `chunk`. Caches of windows are smaller than others, which tells their
-        layers apart."""
+    def open_context(self, tokens, chunk, cache_types, flash, threads, callback):
+        """Makes room for `tokens` tokens in passes of at most `chunk`, with keys and values of two types. Caches of windows are smaller
+        than others, which tells their layers apart."""
         params = llama_cpp.llama_context_default_params()
         window = llama_cpp.llama_model_n_swa(self.model)
         params.n_ctx = max(tokens, 2 * (window + chunk) + 512 if window else 0)
         params.n_batch = params.n_ubatch = chunk
         params.n_threads = params.n_threads_batch = threads
-        params.type_k = params.type_v = CACHE_TYPES[cache_type]
+        params.type_k, params.type_v = (CACHE_TYPES[name] for name in cache_types)
         params.flash_attn_type = {None: -1, False: 0, True: 1}[flash]
         params.swa_full = False
         params.cb_eval = callback
@@ -148,8 +148,19 @@ class LoadedModel:
         self._context = llama_cpp.llama_init_from_model(self.model, params)
         if not self._context:
             raise TraceError(f"llama.cpp makes no context: {_complaint()}", self.path,
-                             "Quantised caches need flash attention." if "q" in cache_type else "")
+                             "Quantised caches need flash attention." if "q" in cache_types[1] else "")
         return llama_cpp.llama_n_ctx(self._context)
+
+    def load(self, saved, count):
+        """Loads the `count` tokens of a StateFile, but for the last."""
+        path, loaded, found = saved.path.encode(), (llama_cpp.llama_token * count)(), ctypes.c_size_t()
+        _said.clear()
+        done = llama_cpp.llama_state_load_file(self._context, path, loaded, count, ctypes.byref(found)) if saved.whole_context else \
+            llama_cpp.llama_state_seq_load_file(self._context, path, 0, loaded, count, ctypes.byref(found))
+        memory = llama_cpp.llama_get_memory(self._context)
+        if not done or llama_cpp.llama_memory_seq_pos_max(memory, 0) != count - 1:
+            raise TraceError(f"llama.cpp cannot load it: {_complaint()}", saved.path, f"Is it of {self.path}?")
+        llama_cpp.llama_memory_seq_rm(memory, 0, count - 1, -1)
 
     def run(self, ids):
         """Reads `ids` after what was read before. Returns the logits of the last."""

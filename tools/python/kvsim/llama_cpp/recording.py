@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import h5py
 import numpy as np
 
-from .ggml_tensor import TESTED  # noqa: F401 - before the rest, as it says what is missing
+from .ggml_tensor import TESTED, widened  # noqa: F401 - before the rest, as it says what is missing
 from .graph_recorder import GraphRecorder
-from .loaded_model import CACHE_TYPES, LoadedModel
+from .loaded_model import LoadedModel
+from .state_file import CACHE_TYPES, PLAIN, StateFile, plain_floats
 from ..hf.sampling import Sampling
 from ..hf.token_text import text_flags
 from ..writing.marks import Marks
@@ -34,12 +35,14 @@ class Recorded:
     layers: int
 
 
-def record(model, path, prompt=None, *, tokens=None, messages=None, max_new_tokens=64, answer_tokens=None, ignore_eos=False,
+def record(model, path, prompt=None, *, tokens=None, messages=None, state=None, max_new_tokens=64, answer_tokens=None, ignore_eos=False,
            temperature=0.0, top_k=0, top_p=1.0, seed=0, prefill_chunk=512, cache="f16", flash=None, threads=None, overwrite=False,
            context=(), question=(), evidence=(), occurrence=None, on_tokens=lambda count: None):
     """Runs the GGUF file `model` in llama.cpp and writes the queries, keys and values of its attention to `path`.
 
-    prompt, tokens, messages  one of them: text as it is, token ids, or [{"role": ..., "content": ...}] for the file's chat template
+    prompt, tokens, messages, state  one of them: text as it is, token ids, [{"role": ..., "content": ...}] for the file's chat template,
+                     or a file in which llama.cpp saved a cache: the run goes on from there. Queries of what the file holds do not
+                     exist, but for its last token's, which is read again; `cache` and `flash` are those of the file
     answer_tokens    ids to go on with instead of generating
     temperature, top_k, top_p, seed   as in kvsim capture; 0: the likeliest token
     prefill_chunk    prompt tokens per pass
@@ -51,10 +54,14 @@ def record(model, path, prompt=None, *, tokens=None, messages=None, max_new_toke
 
     Returns Recorded. Raises TraceError, and SelectionError for a part that is not found: the trace is then written without marks."""
     marks = Marks({"context": context, "question": question, "evidence": evidence}, occurrence)
-    if sum(given is not None for given in (prompt, tokens, messages)) != 1:
-        raise TraceError("give one of prompt, tokens and messages", "record")
+    if sum(given is not None for given in (prompt, tokens, messages, state)) != 1:
+        raise TraceError("give one of prompt, tokens, messages and state", "record")
     if cache not in CACHE_TYPES:
         raise TraceError(f"\"{cache}\" is no type of a cache", "cache", f"Expected one of {', '.join(CACHE_TYPES)}.")
+    saved, types = None, (cache, cache)
+    if state is not None:
+        saved = StateFile(state)
+        tokens, types, flash = saved.tokens, (saved.type_of("k"), saved.type_of("v") or saved.type_of("k")), not saved.transposed
     with LoadedModel(model) as loaded:
         if tokens is None and not loaded.has_tokenizer():
             raise TraceError("has no tokenizer", loaded.path, "Give token ids instead.")
@@ -63,7 +70,7 @@ def record(model, path, prompt=None, *, tokens=None, messages=None, max_new_toke
         if not ids or not all(0 <= token_id < loaded.vocabulary for token_id in (*ids, *(answer_tokens or ()))):
             raise TraceError(f"expected token ids below {loaded.vocabulary}" if ids else "holds no token", "the prompt")
         sampling = Sampling(temperature, top_k, top_p, seed)
-        run = _Run(loaded, path, ids, sampling, prefill_chunk, cache, flash, threads or os.cpu_count(), overwrite, on_tokens)
+        run = _Run(loaded, path, ids, sampling, prefill_chunk, types, flash, threads or os.cpu_count(), overwrite, on_tokens, saved)
         try:
             run.read(answer_tokens, len(answer_tokens) if answer_tokens else max_new_tokens, ignore_eos)
             unmarked = run.finish(marks)
@@ -76,14 +83,16 @@ def record(model, path, prompt=None, *, tokens=None, messages=None, max_new_toke
 
 
 class _Run:
-    def __init__(self, loaded, path, prompt, sampling, chunk, cache, flash, threads, overwrite, on_tokens):
+    """cache: the types of keys and of values. saved: a StateFile that holds the prompt's, or None."""
+
+    def __init__(self, loaded, path, prompt, sampling, chunk, cache, flash, threads, overwrite, on_tokens, saved):
         self._loaded, self._path, self._overwrite, self._on_tokens = loaded, os.fspath(path), overwrite, on_tokens
         self.ids, self._prompt, self._logprob = list(prompt), len(prompt), [np.nan] * len(prompt)
         self._sampling, self._chunk, self._cache, self._flash, self._threads = sampling, chunk, cache, flash, threads
         self._recorder, self._writer, self.kept, self._passes = GraphRecorder(), None, None, []
         self.n_layers = llama_cpp.llama_model_n_layer(loaded.model)
         self._origin = time.monotonic_ns()
-        self._given = False
+        self._given, self._saved = False, saved
 
     def read(self, given, count, ignore_eos):
         """Reads the prompt and `count` more tokens: those given, or those that the model chooses."""
@@ -94,8 +103,7 @@ class _Run:
         self._given = bool(given)
         self._cells = self._loaded.open_context(self._prompt + count, self._chunk, self._cache, self._flash, self._threads,
                                                 self._recorder.callback)
-        for first in range(0, self._prompt, self._chunk):
-            logits = self._pass(self.ids[first:min(first + self._chunk, self._prompt)], first)
+        logits = self._read_prompt() if self._saved is None else self._read_saved()
         for step in range(count):
             token_id = given[step] if given else self._sampling.choose(logits, step)
             self._logprob.append(float(logits[token_id] - np.logaddexp.reduce(logits, dtype="f8")))
@@ -104,9 +112,27 @@ class _Run:
             if not given and not ignore_eos and self._loaded.ends(token_id):
                 break
 
-    def _pass(self, ids, past):
+    def _read_prompt(self):
+        for first in range(0, self._prompt, self._chunk):
+            logits = self._pass(self.ids[first:min(first + self._chunk, self._prompt)], first)
+        return logits
+
+    def _read_saved(self):
+        """Lets llama.cpp load what it saved and read the last token of that again, whose query and logits are new; keys and values are
+        those of the file."""
+        self._loaded.load(self._saved, self._prompt)
+        logits = self._pass(self.ids[-1:], self._prompt - 1, "q")
+        for index, layer in enumerate(self.kept):
+            for kind in "kv":
+                of = "k" if self._recorder.layers[layer].latent else kind
+                name, raw = self._saved.type_of(of), self._saved.raw(of, index)
+                rows = plain_floats(raw, name) if name in PLAIN else widened(raw, CACHE_TYPES[name])
+                self._writer.append(kind, index, narrow(self._recorder.taken(layer, kind, rows), self._elem))
+        return logits
+
+    def _pass(self, ids, past, kinds="qkv"):
         start, recorder = time.monotonic_ns(), self._recorder
-        recorder.begin(len(ids), past)
+        recorder.begin(len(ids))
         try:
             logits = self._loaded.run(ids)
         finally:
@@ -119,7 +145,7 @@ class _Run:
             self._writer = TraceWriter(self._path, self._describe(), self._elem, self._overwrite)
         self._check_windows(past + len(ids))
         for index, layer in enumerate(self.kept):
-            for kind in "qkv":
+            for kind in kinds:
                 self._writer.append(kind, index, narrow(recorder.taken(layer, kind), self._elem))
         self._on_tokens(len(ids))
         return logits
@@ -178,14 +204,16 @@ class _Run:
         capture = Capture(
             "converted:llama.cpp", device_name="cpu", device_kind="cpu",
             software=f"{loaded.software()}, h5py {h5py.__version__}, numpy {np.__version__}, Python {platform.python_version()}",
-            compute_dtype=f"weights as in the file, cache {self._cache}", accum_dtype="f32",
+            compute_dtype=f"weights as in the file, cache {' and '.join(dict.fromkeys(self._cache))}", accum_dtype="f32",
             attention_kernel="llama.cpp " + ("flash attention" if self._recorder.flash else "softmax"),
-            sampling="given" if self._given else str(self._sampling), threads=self._threads, prefill_chunk=self._chunk,
-            seed=self._sampling.seed, teacher_forced=self._given)
+            sampling="given" if self._given else str(self._sampling), q_policy="all" if self._saved is None else "window:1",
+            threads=self._threads, prefill_chunk=self._chunk, seed=self._sampling.seed, teacher_forced=self._given)
         header = Header(
             capture, self.ids, [Segment(self._prompt, phase=PROMPT)] + ([Segment(new, 0, phase)] if new else []), self._passes,
             token_flags=flags, flags_known=FLAGS["generated"], file_uuid=str(uuid.uuid4()), writer="kvsim.llama_cpp",
             created_utc=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        if self._saved is not None and self._prompt > 1:
+            header.query_token = range(self._prompt - 1, len(self.ids))
         if new:
             header.token_logprob = self._logprob
         if loaded.has_tokenizer():
