@@ -1,4 +1,5 @@
 // 8-bit whole numbers with a scale per token and KV head.
+#include <cmath>
 #include <limits>
 
 #include "policies/api/spec.hpp"
