@@ -7,6 +7,7 @@
 #include "analysis/view/view_answers.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/table_files.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {
