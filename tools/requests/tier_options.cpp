@@ -14,6 +14,7 @@
 #include "sim/base/split.hpp"
 #include "tools/options/cost_request.hpp"
 #include "tools/printing/front_end.hpp"
+#include "tools/requests/served_options.hpp"
 
 namespace kvsim::tools {
 namespace {
