@@ -16,6 +16,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
+#include "sim/base/split.hpp"
 #include "sim/base/version.hpp"
 
 namespace kvsim::analysis {
@@ -415,7 +416,7 @@ class Run {
   static void drop(TriedSetting& setting, const std::string& left, const std::string& why) {
     if (!setting.why.empty()) return;
     setting.left = left;
-    setting.why = why.substr(0, why.find('\n'));  // not what to do about it
+    setting.why = first_line(why);  // not what to do about it
   }
 
   static void keep_there(Rivals& settings) {

@@ -7,6 +7,7 @@
 #include "analysis/results/rows.hpp"
 #include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/split.hpp"
 #include "sim/replay/budget.hpp"
 
 namespace kvsim::analysis {
@@ -66,7 +67,7 @@ class LossSearch {
 
   static void take(const Row& row, double tokens, ReplayedSetting& setting) {
     if (!setting.why.empty()) return;
-    setting.why = row.skipped.substr(0, row.skipped.find('\n'));  // not what to do about it
+    setting.why = first_line(row.skipped);  // not what to do about it
     if (!setting.why.empty()) return;
     const auto loss = row["peak_loss"], bytes = row["held_bytes"];
     if (!loss)

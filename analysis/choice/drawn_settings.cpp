@@ -1,10 +1,10 @@
 #include "analysis/choice/drawn_settings.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
+#include "sim/base/order.hpp"
 #include "sim/base/param_value.hpp"
 #include "sim/base/rng.hpp"
 
@@ -102,15 +102,12 @@ std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::si
                                                    parts_of(registry, policy::Kind::representation);
   std::vector<AskedPolicy> out;
   // A permutation of the evictions, another in each round.
-  std::vector<std::size_t> order(evictions.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<std::size_t> order;
   // Many draws make no composition, or one that is there; sixteen for each that is asked for end the search.
   for (std::uint64_t draw = 0; out.size() < count && draw < 16 * count + evictions.size(); ++draw) {
     const std::uint64_t round = draw / evictions.size();
     if (draw % evictions.size() == 0)
-      std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
-        return combine({seed, round, a}) < combine({seed, round, b});
-      });
+      order = least_first(evictions.size(), [&](std::size_t i) { return combine({seed, round, i}); });
     const policy::PolicySpec& eviction = *evictions[order[draw % evictions.size()]];
     const Dice dice{seed, draw};
     const bool first = round == 0, all = eviction.as<policy::EvictionRule>()->keeps_all;
@@ -133,11 +130,7 @@ std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::si
 }
 
 Split split_by_chance(std::size_t prompts, std::uint64_t seed) {
-  std::vector<std::size_t> order(prompts);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return combine({seed, key_of("split"), a}) < combine({seed, key_of("split"), b});
-  });
+  const auto order = least_first(prompts, [&](std::size_t i) { return combine({seed, key_of("split"), i}); });
   const auto middle = order.begin() + static_cast<std::ptrdiff_t>((prompts + 1) / 2);
   return {{order.begin(), middle}, {middle, order.end()}};
 }

@@ -1,7 +1,6 @@
 #include "analysis/choice/shared_tasks.hpp"
 
 #include <chrono>
-#include <new>
 #include <optional>
 #include <thread>
 
@@ -10,7 +9,6 @@
 #include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/read_file.hpp"
-#include "sim/base/shortage.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -78,19 +76,8 @@ void SharedTasks::hear() const {
 }
 
 int help_choosing(Ranks& ranks, const std::function<void()>& work) {
-  const auto tell = [&](const Error& error) {
-    RankReport report = failed_report(error);
-    report.host = ranks.host();
-    ranks.send(0, message_text(report));
-  };
   try {
-    try {
-      work();
-    } catch (const Error& error) {
-      tell(error);
-    } catch (const std::bad_alloc&) {
-      tell(Error(kShortage, "out of memory"));
-    }
+    attempt(ranks, work);
     while (true) {
       received(ranks);
       std::this_thread::sleep_for(kRankPause);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "analysis/loop/words.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::analysis {
 
@@ -34,9 +35,7 @@ std::vector<std::size_t> retrieved_documents(const std::vector<std::string>& doc
         scores[i] +=
             rarity * count->second * (kK1 + 1) / (count->second + kK1 * (1 - kB + kB * lengths[i] / mean));
   }
-  std::vector<std::size_t> order(documents.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+  std::vector<std::size_t> order = largest_first(scores);
   order.resize(std::min(n, order.size()));
   std::ranges::sort(order);
   return order;

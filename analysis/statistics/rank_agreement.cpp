@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "sim/base/correlation.hpp"
+#include "sim/base/order.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -31,9 +31,7 @@ double ties(std::vector<double> ranks) {
 }  // namespace
 
 std::vector<double> average_ranks(std::span<const double> values) {
-  std::vector<std::size_t> order(values.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+  const std::vector<std::size_t> order = least_first(values);
   std::vector<double> ranks(values.size());
   for (std::size_t first = 0, last; first < order.size(); first = last) {
     for (last = first + 1; last < order.size() && values[order[last]] == values[order[first]];) ++last;

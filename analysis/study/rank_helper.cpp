@@ -1,15 +1,14 @@
 #include "analysis/study/rank_helper.hpp"
 
-#include <new>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "analysis/study/rank_messages.hpp"
 #include "analysis/study/rank_worker.hpp"
 #include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/shortage.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -24,7 +23,7 @@ class Helper {
       : ranks_(ranks), options_(options), progress_(progress), lateness_(lateness) {}
 
   int serve(const std::function<StudyPlan()>& make_plan) {
-    attempt([&] {
+    attempt(ranks_, [&] {
       plan_ = make_plan();
       RankReport planned;
       planned.text = plan_digest(*plan_);
@@ -36,28 +35,14 @@ class Helper {
         if (order.kind == RankOrder::Kind::end) return order.code;
         obey(order);
       }
-      attempt([&] { join(); });
+      attempt(ranks_, [&] { join(); });
       report();
       std::this_thread::sleep_for(kRankPause);
     }
   }
 
  private:
-  void tell(RankReport report) {
-    report.host = ranks_.host();
-    ranks_.send(0, message_text(report));
-  }
-
-  /// What `work` throws is told to rank 0.
-  void attempt(const auto& work) {
-    try {
-      work();
-    } catch (const Error& error) {
-      tell(failed_report(error));
-    } catch (const std::bad_alloc&) {
-      tell(failed_report(Error(kShortage, "out of memory")));
-    }
-  }
+  void tell(RankReport report) { tell_leader(ranks_, std::move(report)); }
 
   void obey(const RankOrder& order) {
     switch (order.kind) {

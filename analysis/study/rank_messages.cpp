@@ -2,6 +2,9 @@
 
 #include <boost/describe.hpp>
 #include <boost/json.hpp>
+#include <new>
+
+#include "sim/base/shortage.hpp"
 
 namespace kvsim::analysis {
 
@@ -48,6 +51,21 @@ RankReport failed_report(const Error& error) {
   out.kind = RankReport::Kind::failed;
   out.error = RankFailure{static_cast<int>(error.kind()), error.problem(), error.where(), error.hint()};
   return out;
+}
+
+void tell_leader(Ranks& ranks, RankReport report) {
+  report.host = ranks.host();
+  ranks.send(0, message_text(report));
+}
+
+void attempt(Ranks& ranks, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    tell_leader(ranks, failed_report(error));
+  } catch (const std::bad_alloc&) {
+    tell_leader(ranks, failed_report(Error(kShortage, "out of memory")));
+  }
 }
 
 Error error_of(std::size_t rank, const RankReport& report) {

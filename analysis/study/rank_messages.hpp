@@ -2,10 +2,12 @@
 /// What the ranks of a study tell each other: rank 0 gives orders, the others report. As texts they are JSON.
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "analysis/study/ranks.hpp"
 #include "analysis/study/trace_record.hpp"
 #include "sim/base/error.hpp"
 
@@ -62,6 +64,10 @@ RankReport parse_report(const std::string& text);
 
 /// An error as a report.
 RankReport failed_report(const Error& error);
+/// Sends rank 0 what this rank reports, with its machine.
+void tell_leader(Ranks& ranks, RankReport report);
+/// Does `work`, and tells rank 0 the Error that it throws or that memory ran out.
+void attempt(Ranks& ranks, const std::function<void()>& work);
 /// What a rank failed at, for rank 0 to tell.
 Error error_of(std::size_t rank, const RankReport& report);
 

@@ -13,6 +13,11 @@ inline bool is_space(char c) {
 /// Without the white space at both ends: spaces, tabs, line ends.
 std::string_view trimmed(std::string_view text);
 
+/// As far as the first line's end.
+inline std::string_view first_line(std::string_view text) {
+  return text.substr(0, text.find('\n'));
+}
+
 /// What stands between separators, at least one piece; n separators make n + 1.
 std::vector<std::string_view> split(std::string_view text, char separator);
 

@@ -17,7 +17,8 @@ from kvsim_command import SOURCE, CommandTest, main
 
 sys.path.insert(0, str(SOURCE / "tools" / "python"))
 from kvsim.llama_cpp.ggml_rope import NORM, Rotation, rotation_of  # noqa: E402 - after the path to it
-from kvsim.llama_cpp.state_file import SEQUENCE, SESSION, StateFile, plain_floats  # noqa: E402
+from kvsim.llama_cpp.state_file import SEQUENCE, SESSION, StateFile  # noqa: E402
+from kvsim.writing.stored_elements import WORDS, widen  # noqa: E402
 from kvsim.writing.trace_error import TraceError  # noqa: E402
 
 RECORDING = SOURCE / "tests/golden/engines/llama_cpp.h5"
@@ -81,7 +82,7 @@ class States(CommandTest):
             self.assertEqual((found.type_of("k"), found.type_of("v")), (name, name))
             for layer, rows in enumerate(self.layers):
                 for of, expected in zip("kv", rows):
-                    np.testing.assert_array_equal(plain_floats(found.raw(of, layer), name),
+                    np.testing.assert_array_equal(widen(found.raw(of, layer).view(WORDS[name]), name),
                                                   expected[[1, 2, 0, 3]].astype({0: "f4", 1: "f2"}[kind]))
 
     def test_a_file_that_llama_cpp_wrote(self):
@@ -94,7 +95,7 @@ class States(CommandTest):
             turns = Rotation(True, 0, file["model/inv_freq"][:])
             for layer in range(4):
                 for kind in "kv":
-                    rows = plain_floats(found.raw(kind, layer), "f16").reshape(count, 4, -1).transpose(1, 0, 2)
+                    rows = widen(found.raw(kind, layer).view(WORDS["f16"]), "f16").reshape(count, 4, -1).transpose(1, 0, 2)
                     expected = file[f"layers/{layer:04d}/{kind}"][:, :count]
                     # Attention reads rounded keys and values, so from the second layer on more than their own rounding differs.
                     np.testing.assert_allclose(turns.half_split(rows) if kind == "k" else rows, expected, rtol=2e-3, atol=2e-2)

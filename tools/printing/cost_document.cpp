@@ -6,6 +6,7 @@
 #include "analysis/results/numbers.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/joined.hpp"
+#include "sim/base/split.hpp"
 #include "sim/cost/holding.hpp"
 #include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
@@ -53,7 +54,7 @@ void note_skipped(std::vector<std::string>& notes, const std::vector<CostRow>& r
   for (const CostRow& row : rows)
     if (!row.skipped.empty())
       add_once(notes, "left out: " + row.policy + (row.budget.empty() ? "" : " at " + row.budget) + ": " +
-                          row.skipped.substr(0, row.skipped.find('\n')));
+                          std::string(first_line(row.skipped)));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
 #include "sim/base/read_file.hpp"
+#include "sim/base/split.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/capture/prompt_line.hpp"
@@ -69,7 +70,7 @@ void for_each_entry(std::string_view text, const std::string& path, Visit visit)
   }
   std::string_view rest = text;
   for (std::uint64_t number = 1; !rest.empty(); ++number) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
+    const std::string_view line = first_line(rest);
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string where = path + " line " + std::to_string(number);
@@ -108,7 +109,7 @@ FieldNames parse_line_fields(const std::string& text) {
 
 bool is_workload(std::string_view text, const std::string& path) {
   if (path.ends_with(".jsonl")) return true;
-  const std::string_view line = text.substr(0, text.find('\n'));
+  const std::string_view line = first_line(text);
   if (!line.starts_with('{')) return false;
   try {
     const json::value document = parse_strict_json(line, path, kMaxItemValues);

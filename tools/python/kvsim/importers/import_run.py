@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from .array_files import open_arrays
-from ..writing.stored_elements import narrow
+from ..writing.stored_elements import narrow, widen
 from ..writing.trace_error import TraceError
 from ..writing.trace_file import TraceWriter
 from ..writing.trace_header import DECODE, FLAGS, MAX_TOKENS, Capture, Header, Model, Segment
@@ -122,7 +122,7 @@ class Run:
 
 
 def widened(values, words):
-    return (values.astype("<u4") << 16).view("<f4") if words else values
+    return widen(values, "bf16") if words else values
 
 
 def stored(values, words, elem, where):

@@ -12,11 +12,11 @@ import numpy as np
 from .ggml_tensor import TESTED, widened  # noqa: F401 - before the rest, as it says what is missing
 from .graph_recorder import GraphRecorder
 from .loaded_model import LoadedModel
-from .state_file import CACHE_TYPES, PLAIN, StateFile, plain_floats
+from .state_file import CACHE_TYPES, StateFile
 from ..hf.sampling import Sampling
 from ..hf.token_text import text_flags
 from ..writing.marks import Marks
-from ..writing.stored_elements import WORDS, narrow
+from ..writing.stored_elements import WORDS, narrow, widen
 from ..writing.token_selection import SelectionError
 from ..writing.trace_error import TraceError
 from ..writing.trace_file import TraceWriter
@@ -126,7 +126,7 @@ class _Run:
             for kind in "kv":
                 of = "k" if self._recorder.layers[layer].latent else kind
                 name, raw = self._saved.type_of(of), self._saved.raw(of, index)
-                rows = plain_floats(raw, name) if name in PLAIN else widened(raw, CACHE_TYPES[name])
+                rows = widen(raw.view(WORDS[name]), name) if name in WORDS else widened(raw, CACHE_TYPES[name])
                 self._writer.append(kind, index, narrow(self._recorder.taken(layer, kind, rows), self._elem))
         return logits
 

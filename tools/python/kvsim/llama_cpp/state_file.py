@@ -5,21 +5,14 @@ import struct
 
 import numpy as np
 
+from ..writing.stored_elements import WORDS
 from ..writing.trace_error import TraceError
 
 SEQUENCE, SESSION = 0x67677371, 0x6767736E
 VERSIONS = {SEQUENCE: 3, SESSION: 10}
 CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}  # ggml's numbers
 NAMES = {number: name for name, number in CACHE_TYPES.items()}
-PLAIN = {"f32": 4, "f16": 2, "bf16": 2}  # bytes of an element
 MAX_LAYERS = 1024
-
-
-def plain_floats(raw, name):
-    """Rows of bytes of a plain type as float32."""
-    if name == "bf16":
-        return (raw.view("<u2").astype("<u4") << 16).view("<f4")
-    return raw.view("<f4" if name == "f32" else "<f2").astype("<f4")
 
 
 class StateFile:
@@ -94,7 +87,7 @@ class StateFile:
             name = self._type()
             if transposed:
                 size, width = self._numbers("II")
-                if size != PLAIN.get(name):
+                if name not in WORDS or size != WORDS[name].itemsize:
                     raise TraceError(f"has values of type {name}, transposed", self.path)
                 raw = self._take(count * width * size).reshape(width, count, size)
                 self._rows["v", layer] = name, raw.transpose(1, 0, 2).reshape(count, width * size)
