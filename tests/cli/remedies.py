@@ -746,7 +746,7 @@ STUDIES = [
      "edit 'd[\"capture\"][\"workloads\"][0][\"context\"] = 120; d[\"capture\"][\"max_new_tokens\"] = 1' st_ctx.json > st15b.json && "
      "kvsim study st15b.json -o z15 --quiet"),
     ("agreement rows.csv t.h5", "A trace is read by (kvsim replay)", "{1} t.h5 --policy h2o --budget 20 --quiet"),
-    ("agreement rows.csv de1.h5", "decisions by (kvsim plot timeline)", "{1} de1.h5 --format csv"),
+    ("$ kvsim replay --decisions de2.h5 run.h5 --policy h2o --budget 20 --quiet -o de2.csv; kvsim agreement rows.csv de2.h5", "decisions by (kvsim plot timeline)", "{1} de2.h5 --format csv"),
     ("$ cp -r s1 s6; sed -i 's/\"schema_version\": [0-9]*/\"schema_version\": 1/' s6/study.json; kvsim study s.json -o s6 --quiet --resume",
      "another folder with (-o), or", "kvsim study s.json {1} s5 --quiet"),
     ("study s.json -o s6 --quiet --resume", "start anew with (--overwrite)", "--resume => {1}"),

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 
 import h5py
 
@@ -153,8 +154,7 @@ class Remedies(CommandTest):
                 file["layers/0000/v"][0, 3, 0] = float("nan")
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             lists = ("POLICIES", "REQUESTS", "COSTS", "CAPTURE", "STUDIES", "OUTPUTS", "COMMANDS", "EVALUATE", "NOTES")
-            outcomes = list(pool.map(lambda name: [cls.follow(row, (0,) if name == "NOTES" else (2, 3)) for row in getattr(remedies, name)],
-                                     lists))
+            outcomes = list(pool.map(cls.follow_all, lists))
         cls.wrong = [problem for of_list in outcomes for problem, _ in of_list if problem]
         cls.said = one_line(" ".join(said for of_list in outcomes for _, said in of_list))
 
@@ -184,17 +184,24 @@ class Remedies(CommandTest):
         (cls.folder / "empty").mkdir()
 
     @classmethod
-    def bash(cls, script):
-        done = subprocess.run(["bash", "-c", script], cwd=cls.folder, env=cls.variables, capture_output=True, timeout=120)
+    def follow_all(cls, name):
+        """What each row of a list comes to, in a copy of the folder: another list may rewrite a file that this one reads."""
+        with tempfile.TemporaryDirectory() as own:
+            shutil.copytree(cls.folder, own, symlinks=True, dirs_exist_ok=True)
+            return [cls.follow(row, (0,) if name == "NOTES" else (2, 3), own) for row in getattr(remedies, name)]
+
+    @classmethod
+    def bash(cls, script, folder=None):
+        done = subprocess.run(["bash", "-c", script], cwd=folder or cls.folder, env=cls.variables, capture_output=True, timeout=120)
         done.stdout, done.stderr = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
         return done
 
     @classmethod
-    def follow(cls, row, codes):
+    def follow(cls, row, codes, folder):
         """What is wrong with a row, if anything, and what its commands said."""
         command, pattern, remedy = row
         script = command[2:] if command.startswith("$ ") else "kvsim " + command
-        first = cls.bash(script)
+        first = cls.bash(script, folder)
         said = first.stderr + first.stdout
         found = re.search(pattern, said)
         if first.returncode not in codes or not found:
@@ -208,7 +215,7 @@ class Remedies(CommandTest):
             if old not in script:
                 return f"{script}\nhas no {old}", said
             remedy = script.replace(old, new[1:], 1)
-        then = cls.bash(remedy)
+        then = cls.bash(remedy, folder)
         said += then.stderr
         if then.returncode != 0:
             return f"{script}\nsaid:\n{said[-2000:]}\nThen\n{remedy}\nended with {then.returncode}:\n{then.stderr[-2000:]}", said
