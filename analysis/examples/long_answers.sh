@@ -15,7 +15,7 @@ for ((seed = 1; seed <= ${COUNT:-2}; ++seed)); do
     [ -e "$kind-$seed.csv" ] && continue
     kvsim workload "$kind" --context 96 --seed "$seed" --chat --tokenizer "$model" -o prompt.jsonl --overwrite
     kvsim evaluate --model "$model" --workload prompt.jsonl --budget 160 --mode teacher --force full --max-new-tokens 192 \
-      --per token "${asked[@]}" --threads "${THREADS:-0}" -o unfinished.csv --overwrite
+      --per token "${asked[@]}" ${THREADS:+--threads "$THREADS"} -o unfinished.csv --overwrite
     mv unfinished.csv "$kind-$seed.csv"
   done
 done

@@ -3,11 +3,12 @@
 # once. What has been answered stays. Half an hour of two cores; COUNT texts (default 24, the page has 18), THREADS (default all).
 set -euo pipefail
 model=$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")
-# The nine with the most answers in both_loops.csv; those of 2025 and 2026, keys of Attention Matching also without its values; what knows
-# nothing.
+# The nine with the most answers in both_loops.csv; those of 2025 and 2026, of Attention Matching also the keys alone, and with queries of the
+# model repeating the text; what knows nothing.
 before=(tova keydiff+adakv keydiff lagkv critical_kv roco snapkv+adakv cake snapkv+xkv)
 new=(kvzip+one_threshold 'kvzip(plus=true)+one_threshold' defensive_kv.heads defensive_kv.layers lava.layers cur_dkv cap_kv compactor
-  expected_attention finch caote 'reference_attention(rows=128)' 'reference_attention(rows=128)+fitted_values(rows=128)')
+  expected_attention finch caote 'reference_attention(rows=128)' 'reference_attention(rows=128)+fitted_values(rows=128)'
+  'reference_attention(rows=128,queries=run)+fitted_values(rows=128,queries=run)')
 controls=(random 'random(sinks=16,window=16)' streaming_llm)
 asked=()
 for policy in "${before[@]}" "${new[@]}" "${controls[@]}"; do asked+=(--policy "$policy"); done
@@ -16,7 +17,7 @@ split --lines 6 keys.jsonl part-
 for part in part-a?; do
   [ -e "$part.csv" ] && continue
   kvsim evaluate --model "$model" --workload "$part" --cut prompt,question --budget 2250KiB,5625KiB --elem f16 --mode greedy "${asked[@]}" \
-    --threads "${THREADS:-0}" --quiet -o unfinished.csv --overwrite
+    ${THREADS:+--threads "$THREADS"} --quiet -o unfinished.csv --overwrite
   mv unfinished.csv "$part.csv"
 done
 python3 - "${#before[@]}" "${#new[@]}" "${asked[@]}" <<'END'

@@ -189,7 +189,10 @@ bool projects_outputs(const sim::Cell& cell) {
 }
 
 bool needs_second_pass(const sim::Cell& cell) {
-  return cell.composition.eviction.needs().second_pass;
+  return cell.composition.needs().second_pass;
+}
+bool needs_repeated_queries(const sim::Cell& cell) {
+  return cell.composition.needs().repeated_queries;
 }
 
 void check_losses(const EvaluationOptions& options) {
@@ -451,12 +454,16 @@ class ContextRun {
                              {.elem = request_.elem,
                               .positions = positions_,
                               .prefill_chunk = options_.prefill_chunk,
-                              .threads = options_.threads},
+                              .threads = options_.threads,
+                              .queries = std::ranges::any_of(options_.cells, needs_repeated_queries)},
                              progress);
     const std::string name = std::to_string(pass.prompt);
     const std::vector<std::size_t> dims{pass.group, policy::Tables::kPositions};
     tables.give(name + "/attention", dims, std::move(pass.attention));
     tables.give(name + "/scaled", dims, std::move(pass.scaled));
+    if (!pass.queries.empty())
+      tables.give(name + "/queries", {pass.group, policy::Tables::kPositions, model.config.head_dim},
+                  std::move(pass.queries));
   }
 
   const capture::Prompt& load(const WorkloadItem& item) const {

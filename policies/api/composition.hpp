@@ -28,6 +28,10 @@ struct Composition {
            (selection && selection->layer_unit());
   }
   std::size_t floor() const { return eviction.floor(); }  ///< least budget per lane
+  /// Of eviction and representation: what they read of the prompt.
+  Needs needs() const {
+    return representation ? merged(eviction.needs(), representation->needs()) : eviction.needs();
+  }
 };
 
 /// What names of kvpress end in, which any name may: SnapKVPress.

@@ -69,6 +69,8 @@ class Tables {
 
   virtual ~Tables() = default;
   virtual bool has_second_pass() const { return false; }
+  /// Throws Error(usage) where the name of `file` holds "{trace}" and there is no such file for the run.
+  virtual void require_file(std::string_view) const {}
   /// Returns row [layer, kv_head] of a dataset [n_layers, n_kv_heads, n]. Throws Error(input) with file and
   /// dataset.
   virtual std::vector<float> row(std::string_view file, std::string_view dataset, int layer,

@@ -18,6 +18,7 @@ Needs merged(const Needs& a, const Needs& b) {
   out.classes = a.classes || b.classes;
   out.output_weights = a.output_weights || b.output_weights;
   out.second_pass = a.second_pass || b.second_pass;
+  out.repeated_queries = a.repeated_queries || b.repeated_queries;
   return out;
 }
 

@@ -46,8 +46,9 @@ struct Needs {
   bool queries = false;    ///< Prompt::queries, rotary, scale; Arrival::queries, Step::queries: all of them
   bool positions = false;  ///< row r of the prompt stands where Prompt::rotary says
   bool classes = false;    ///< Prompt::classes, Arrival::token_class
-  bool output_weights = false;  ///< Prompt::output_weights
-  bool second_pass = false;     ///< a second pass of the model over the prompt, of which Tables tell
+  bool output_weights = false;    ///< Prompt::output_weights
+  bool second_pass = false;       ///< a second pass of the model over the prompt, of which Tables tell
+  bool repeated_queries = false;  ///< and of its queries
 };
 /// What satisfies both.
 Needs merged(const Needs& a, const Needs& b);

@@ -104,13 +104,13 @@ class Pursuit {
 class MatchingPursuit final : public ScoredEviction {
  public:
   MatchingPursuit(const Params& params, const CacheUnit& unit)
-      : ScoredEviction(params, unit), most_(params.count("rows")), share_(params.share("share")) {}
+      : ScoredEviction(params, unit), queries_(ReferenceQueries::of(params)), share_(params.share("share")) {}
 
  private:
   /// The length of the prompt less the turn in which a key is taken; below those, by correlation with the
   /// rest.
   std::vector<double> score(const Prompt& prompt) override {
-    const ReferenceRows reference(prompt, 0, unit().group, most_);
+    const ReferenceRows reference(prompt, unit(), 0, queries_);
     const std::size_t n = prompt.length();
     Pursuit pursuit(reference);
     std::vector<char> taken(n);
@@ -135,7 +135,7 @@ class MatchingPursuit final : public ScoredEviction {
     return out;
   }
 
-  std::size_t most_;
+  ReferenceQueries queries_;
   double share_;
 };
 
@@ -147,7 +147,9 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   scores.flops += turns * (2 * pairs + real(shape.kv_heads * shape.prompt) * turns) +
                   real(shape.kv_heads) * turns * turns * turns;
   scores.launches += 3 * turns;
-  return scored_cost(params, shape, prompt_scoring(0, scores));
+  Cost out = scored_cost(params, shape, prompt_scoring(0, scores));
+  out.repeated_at_once = ReferenceQueries::repeated_at_once(params);
+  return out;
 }
 
 }  // namespace
@@ -160,9 +162,9 @@ PolicySpec spec() {
           "Zweiger, Fu, Guo, Kim, Fast KV Compaction via Attention Matching, arXiv 2026, "
           "https://arxiv.org/abs/2602.16284",
       .details =
-          "How Attention Matching chooses keys by orthogonal matching pursuit. Queries of the prompt, of all query "
-          "heads of a KV head together, see every key of it, later ones too; a row's exponentials are divided by its "
-          "largest. The key is taken whose column has the largest product with what is left of the sums over "
+          "How Attention Matching chooses keys by orthogonal matching pursuit. Queries of the prompt, or of the model "
+          "repeating it (queries=), of all query heads of a KV head together, see every key of the prompt, later "
+          "ones too; a row's exponentials are divided by its largest. The key is taken whose column has the largest product with what is left of the sums over "
           "columns; then the weights of all that were taken are solved for by least squares, clamped to 1e-12 and "
           "e^7, and what is left is computed anew. After `share` of the prompt the others follow in the order of "
           "that product. fitted_values is what the method does with the keys. A sink of the model takes no part. "
@@ -170,7 +172,8 @@ PolicySpec spec() {
       .departures =
           {{"paper: queries of the model repeating the text and answering questions that it makes up; "
             "the code can take those of the prompt instead (context prefill)",
-            "those of the prompt, spread evenly, where the code draws some at random"},
+            "those of the prompt; queries=run: of the model repeating it; no questions"},
+           {"authors' code: draws some of the queries at random", "rows= takes them spread evenly"},
            {"authors' code: keys whose weight ends below e^-7 are dropped for others, three times at most",
             "they stay"},
            {"authors' code: every key of a budget is taken so",
@@ -181,8 +184,9 @@ PolicySpec spec() {
       .params = {share_param(
                      "share", "0.2",
                      "of the prompt's keys that are taken one by one; larger budgets take more at once"),
-                 reference_rows_param(), sinks_param(0), window_param(0)},
+                 reference_queries_param(), reference_rows_param(), sinks_param(0), window_param(0)},
       .needs = {.keys = true, .queries = true},
+      .needs_of = [](const Params& params) { return ReferenceQueries::needs(params, {.keys = true}); },
       .cost = cost_of,
       .rule = EvictionRule{.scored = true, .make = made<MatchingPursuit>}};
 }

@@ -10,11 +10,12 @@ namespace kvsim::policy::fitted_values {
 namespace {
 
 struct Rule {
-  std::size_t rows = 0, steps = 2;
+  ReferenceQueries queries{};
+  std::size_t steps = 2;
   double least = 0, most = 0;  ///< of the weights, the exponentials of the biases
 
   static Rule of(const Params& params) {
-    return {params.count("rows"), params.count("steps"), std::exp(params.real("least")),
+    return {ReferenceQueries::of(params), params.count("steps"), std::exp(params.real("least")),
             std::exp(params.real("most"))};
   }
 };
@@ -58,7 +59,7 @@ double norm_of(std::span<const double> matrix, std::size_t columns) {
 
 class FittedCodec final : public Codec {
  public:
-  FittedCodec(const Rule& rule, int group) : rule_(rule), group_(group) {}
+  FittedCodec(const Rule& rule, const CacheUnit& unit) : rule_(rule), unit_(unit) {}
 
   void begin(const Prompt& prompt, CacheRows& rows) override {
     if (rows.slots() == prompt.length()) return;
@@ -74,7 +75,7 @@ class FittedCodec final : public Codec {
 
  private:
   void fit(const Prompt& prompt, std::size_t lane, CacheRows& rows) const {
-    const ReferenceRows whole(prompt, static_cast<int>(lane), group_, rule_.rows);
+    const ReferenceRows whole(prompt, unit_, static_cast<int>(lane), rule_.queries);
     const std::size_t n = whole.rows(), held = rows.slots(), dim = rows.shape().value_dim;
     Numbers part;  // [n, held]
     part.reserve(n * held);
@@ -121,17 +122,17 @@ class FittedCodec final : public Codec {
   }
 
   Rule rule_;
-  int group_;
+  CacheUnit unit_;
 };
 
 class FittedValues final : public Representation {
  public:
-  FittedValues(const Rule& rule, const CacheUnit& unit) : rule_(rule), group_(unit.group) {}
-  std::unique_ptr<Codec> codec() const override { return std::make_unique<FittedCodec>(rule_, group_); }
+  FittedValues(const Rule& rule, const CacheUnit& unit) : rule_(rule), unit_(unit) {}
+  std::unique_ptr<Codec> codec() const override { return std::make_unique<FittedCodec>(rule_, unit_); }
 
  private:
   Rule rule_;
-  int group_;
+  CacheUnit unit_;
 };
 
 /// Attention of the rows on all keys and over all values, moments of what is held, once for the biases and
@@ -139,9 +140,10 @@ class FittedValues final : public Representation {
 Cost cost_of(const Params& params, const CostShape& shape) {
   const Rule rule = Rule::of(params);
   Cost out;
+  out.repeated_at_once = ReferenceQueries::repeated_at_once(params);
   out.step_slot.ops = real(shape.query_heads);  // the bias
   if (shape.prompt <= shape.budget) return out;
-  const double rows = real(reference_rows(shape.prompt, rule.rows)) * real(shape.query_heads),
+  const double rows = real(reference_rows(shape.prompt, rule.queries.most)) * real(shape.query_heads),
                held = real(shape.budget), width = real(shape.value_dim);
   out.prompt = over_keys(shape, shape.prompt, 0) + over_values(shape, shape.prompt, 0) +
                Work{.flops = rows * (2 * real(shape.prompt) * (real(shape.head_dim) + width) +
@@ -163,7 +165,8 @@ PolicySpec spec() {
           "https://arxiv.org/abs/2602.16284",
       .details =
           "What Attention Matching makes of the keys that are kept, once, when the prompt is cut. Queries of the "
-          "prompt, of all query heads of a KV head together, attend every key of it, later ones too. First, by "
+          "prompt, or of the model repeating it (queries=), of all query heads of a KV head together, attend every "
+          "key of the prompt, later ones too. First, by "
           "least squares, weights with which the exponentials of the kept keys' logits add up to those of all; "
           "they are clamped, and `steps` of projected gradient descent follow. Their logarithms are added to the "
           "logits. Then, by least squares, the values with which what is kept gives the output of all. Where "
@@ -173,17 +176,23 @@ PolicySpec spec() {
       .departures =
           {{"paper: queries of the model repeating the text and answering questions that it makes up; "
             "the code can take those of the prompt instead (context prefill)",
-            "those of the prompt, spread evenly, where the code draws some at random"},
+            "those of the prompt; queries=run: of the model repeating it; no questions"},
+           {"authors' code: draws some of the queries at random", "rows= takes them spread evenly"},
            {"authors' code: least squares without a ridge, 1e-6 where that fails", "1e-6 always"},
            {"authors' code: the norm that the steps divide by comes of a random start", "of ones"},
            {"authors' code: can take the queries of a layer from a run over layers before that are "
             "already compacted (on policy)",
             "always those of the recorded run"},
            {"authors' code: a chat template's tokens stay as they are", "they are fitted"}},
-      .params = {reference_rows_param(), real_param("least", "-3", {-100, 0}, "bias"),
+      .params = {reference_queries_param(), reference_rows_param(),
+                 real_param("least", "-3", {-100, 0}, "bias"),
                  real_param("most", "3", {0, 100}, "bias; with least=0,most=0 logits stay as they are"),
                  count_param("steps", "2", {0, 1000}, "of gradient descent after the clamped solution")},
       .needs = {.keys = true, .values = true, .queries = true},
+      .needs_of =
+          [](const Params& params) {
+            return ReferenceQueries::needs(params, {.keys = true, .values = true});
+          },
       .cost = cost_of,
       .rule = RepresentationRule{
           .ledger = [](const Params&, const StorageShape& shape,

@@ -33,9 +33,9 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
   if (reads_full_rows(eviction))
     return {name +
             "reads attention on evicted tokens (feedback=raw), which a running model does not compute"};
-  if (eviction.needs().second_pass && sequence.model().has_windows())
+  if (composition.needs().second_pass && sequence.model().has_windows())
     return {
-        name +
+        composition.name + ": " +
         "needs a second pass of the model over the prompt, whose tokens have left the layers with a window"};
   const std::string cell = composition.name + ": ";
   LoopPlan::LoopCellPlan plan;

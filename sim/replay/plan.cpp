@@ -253,11 +253,12 @@ void check_tables(const policy::Part& part, const policy::Tables& tables) {
       if (value.name == name) return value.text;
     return {};
   };
-  const std::string file = given("file"), dataset = given("dataset");
-  if (dataset.empty() ? file.find("{trace}") != std::string::npos
-                      : (file + dataset).find("{trace}") != std::string::npos)
-    tables.row(file, dataset.empty() ? "cells/" + four_digits(given("cell")) + "/last_step" : dataset, 0, 0);
-  if (part.spec->needs.second_pass && file == policy::Tables::kOfRun && !tables.has_second_pass())
+  const std::string file = given("file"), cell = given("cell");
+  const std::string dataset = cell.empty() ? given("dataset") : "cells/" + four_digits(cell) + "/last_step";
+  if (!dataset.empty() && (file + dataset).find("{trace}") != std::string::npos)
+    tables.row(file, dataset, 0, 0);
+  for (const std::string& name : {file, given("queries")}) tables.require_file(name);
+  if (part.needs().second_pass && !tables.has_second_pass())
     usage_error(
         "needs a second pass of the model over the prompt, and a trace has one", part.spec->name,
         "kvsim evaluate makes it. For a replay write it to a file: kvsim capture --second-pass FILE.");
@@ -301,6 +302,7 @@ Plan outline(const trace::Sequence& sequence, const Request& request) {
       const auto group_of = [&](const std::optional<policy::Part>& part, std::vector<PartGroup>& groups) {
         if (!part) return Plan::kNone;
         check_rows(cell.composition);
+        if (request.tables != nullptr) check_tables(*part, *request.tables);
         const auto [number, first] = group_of_part.try_emplace({part->text(), whole_layer}, groups.size());
         if (first) {
           try {

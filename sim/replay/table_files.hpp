@@ -26,6 +26,7 @@ class TableFiles final : public policy::Tables {
   void give(const std::string& dataset, std::vector<std::size_t> dims, std::vector<float> table);
 
   bool has_second_pass() const override { return second_pass_; }
+  void require_file(std::string_view file) const override { expanded_file(file); }
   /// `dataset` is a path from the file's root: "scores" or "study/scores". Throws Error(input) as
   /// hdf5_input.hpp does, and for another shape or a number that is not finite, Error(usage) when a file or
   /// dataset named with "{trace}" is not there.

@@ -272,6 +272,7 @@ CAPTURE = [
     ("$CAP -o p2.h5 --item x", "Add (--workload FILE)",
      "$CAP -o p2.h5 --item x => capture --model $M --workload items.jsonl --max-new-tokens 1 --quiet -o p2.h5 --item $ITEM"),
     ("$CAP -o p3.h5 --chat", "(--chat): puts", "{1} =>"),
+    ("$CAP --second-pass-queries -o spq.h5", "Add (--second-pass) FILE", "+ {1} spq1.h5"),
     ("$CAP -o p4.h5 --compute bf16", "Use (f32)", "bf16 => {1}"),
     ("$CAP -o p5.h5 --compute f23", r"Did you mean (\w+)", "f23 => {1}"),
     ("$CAP -o p6.h5 --elem f23", r"Did you mean (\w+)", "f23 => {1}"),

@@ -21,7 +21,7 @@ class SecondPass(CommandTest):
         super().setUpClass()
         for words in (["workload", "needle", "--context", "120", "--count", "1", "--tokenizer", MODEL, "-o", "w.jsonl"],
                       ["capture", "--model", MODEL, "--workload", "w.jsonl", "--max-new-tokens", "4", "--elem", "f32",
-                       "--output-weights", "--second-pass", "pass.h5", "-o", "run.h5", "--quiet"]):
+                       "--output-weights", "--second-pass", "pass.h5", "--second-pass-queries", "-o", "run.h5", "--quiet"]):
             made = cls.kvsim(*words)
             assert made.returncode == 0, made.stderr
 
@@ -31,6 +31,7 @@ class SecondPass(CommandTest):
             ids = file["tokens/id"][...].tolist()
         with h5py.File(self.folder / "pass.h5") as file:
             stored = {int(n): file[f"{n}/attention"][...] for n in file}
+            queries = {int(n): file[f"{n}/queries"][...] for n in file}
         self.assertEqual(len(stored), 2)  # before the question, and with it
         self.assertEqual(max(stored), len(ids) - 4)
         asked = self.request_ids()
@@ -44,6 +45,8 @@ class SecondPass(CommandTest):
                     p, begins = rows["p"][...], rows["ptr"][...].astype(int)
                     largest = np.max([p[:, begins[t]:begins[t] + n] for t in range(n, 2 * n + len(asked))], axis=0)
                     np.testing.assert_allclose(found[layer].reshape(largest.shape), largest, atol=2e-5)
+                    own = file[f"layers/{layer:04d}/q"][:, n + len(asked):2 * n + len(asked)]
+                    np.testing.assert_allclose(queries[n][layer].reshape(own.shape), own, atol=1e-4)
 
     def request_ids(self):
         """Ids of the request and of the line break behind it, each encoded by itself."""
@@ -63,14 +66,18 @@ class SecondPass(CommandTest):
             return [cell["position"][...][cell["first_step"][...] == 0].tolist() for cell in file["cells"].values()]
 
     def test_replay_reads_the_file_and_evaluate_makes_the_pass(self):
-        policies = ["--policy", "kvzip(file=pass.h5)+one_threshold", "--policy", "kvzip(file=pass.h5,plus=true)"]
-        own = ["--policy", "kvzip+one_threshold", "--policy", "kvzip(plus=true)"]
+        policies = ["--policy", "kvzip(file=pass.h5)+one_threshold", "--policy", "kvzip(file=pass.h5,plus=true)",
+                    "--policy", "matching_pursuit(queries=pass.h5)+fitted_values(queries=pass.h5)"]
+        own = ["--policy", "kvzip+one_threshold", "--policy", "kvzip(plus=true)",
+               "--policy", "matching_pursuit(queries=run)+fitted_values(queries=run)"]
         for cut in "prompt", "question":
             with self.subTest(cut):
                 replayed = self.kept("a.h5", "replay", "run.h5", *policies, "--cut", cut)
                 self.assertEqual(replayed, self.kept("b.h5", "evaluate", "--model", MODEL, "--workload", "w.jsonl", *own, "--cut", cut,
                                                      "--elem", "f32", "--mode", "greedy", "--max-new-tokens", "2"))
-                self.assertNotEqual(*replayed)
+                self.assertNotEqual(*replayed[:2])
+                # Not what the queries of the prompt itself choose.
+                self.assertNotEqual(replayed[2:], self.kept("c.h5", "replay", "run.h5", "--policy", "matching_pursuit", "--cut", cut))
 
     def test_models_with_windows_have_no_second_pass(self):
         """Their other cells are answered."""
@@ -95,10 +102,19 @@ class SecondPass(CommandTest):
                           "some.csv").stderr
         self.assertRegex(said, r"skipped: kvzip at 25%: [^\n]*needs a second pass")
         self.assertIn("--second-pass", said)
-        self.assertRegex(self.fails(3, "replay", "run.h5", "--policy", "kvzip(file=pass.h5)", "--budget", "25%", "--cut", "50"), "50")
-        self.assertIn("exists already", self.fails(2, "capture", "--model", MODEL, "--workload", "w.jsonl", "--second-pass", "pass.h5",
-                                                   "-o", "other.h5"))
-        self.assertNotIn("kvzip", [row["policy"] for row in self.rows("run.h5", "--policy", "all", "--budget", "25%")])
+        said = self.kvsim("replay", "run.h5", "--policy", "tova+fitted_values(queries=run)", "--policy", "h2o", "--budget", "25%", "-o",
+                          "some.csv", "--overwrite").stderr
+        self.assertRegex(said, r"skipped: tova\+fitted_values[^\n]*needs a second pass")
+        # A file of each trace: what has none is left out, and nothing else.
+        (self.folder / "run.pass.h5").symlink_to("pass.h5")
+        (self.folder / "other.h5").symlink_to("run.h5")
+        for policy in "kvzip(file={trace}.pass.h5)", "reference_attention(queries={trace}.pass.h5)":
+            said = self.kvsim("replay", "run.h5", "other.h5", "--policy", policy, "--policy", "tova", "--budget", "25%", "-o", "some.csv",
+                              "--overwrite").stderr
+            self.assertEqual(said.count("skipped: "), 1, said)
+            with open(self.folder / "some.csv", newline="") as file:
+                measured = {(row["trace"], row["policy"].split("(")[0]) for row in csv.DictReader(file) if row["attention_loss"]}
+            self.assertEqual(len(measured), 3)
 
 
 if __name__ == "__main__":

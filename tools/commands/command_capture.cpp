@@ -36,6 +36,8 @@ void run_capture_command(CaptureOptions& options) {
   options.capture.attention = capture::parse_row_choice(options.attention, "--attention");
   refuse_output(options.capture.output, options.capture.overwrite);
   require_ending(options.capture.output, analysis::Format::h5);
+  if (options.capture.second_pass_queries && options.capture.second_pass.empty())
+    usage_error("belong to a second pass", "--second-pass-queries", "Add --second-pass FILE.");
   if (!options.capture.second_pass.empty()) {
     refuse_output(options.capture.second_pass, options.capture.overwrite);
     require_ending(options.capture.second_pass, analysis::Format::h5);
@@ -125,6 +127,10 @@ void add_capture_command(Command app) {
   command.add_option("--second-pass", capture.second_pass, "FILE",
                      "Let the model repeat the prompt, too, and write what it attends meanwhile, by which\n"
                      "kvzip(file=FILE) ranks (HDF5)");
+  command.add_flag(
+      "--second-pass-queries", capture.second_pass_queries,
+      "Write its queries, too, which matching_pursuit(queries=FILE) and fitted_values(queries=FILE)\n"
+      "match");
   command.add_option("--elem", capture.elem, "",
                      "Type of stored queries, keys and values, and of the cache: auto | f32 | bf16 | f16");
   command

@@ -126,7 +126,8 @@ void run_second_passes(const CaptureOptions& options, const Prompt& prompt, cons
                                  {.elem = written->header().elem,
                                   .positions = run.length(),
                                   .prefill_chunk = options.prefill_chunk,
-                                  .threads = options.threads},
+                                  .threads = options.threads,
+                                  .queries = options.second_pass_queries},
                                  progress));
   }
   write_second_passes(options.second_pass, options.overwrite, written->header().model, passes);

@@ -49,6 +49,7 @@ struct CaptureOptions {
   /// The file of a second pass over the prompt, on the processor (second_pass.hpp): over all of it and, where
   /// its question is known, over what comes before. Empty: there is none.
   std::string second_pass;
+  bool second_pass_queries = false;  ///< in that file, too
   bool overwrite = false;
   unsigned deflate = 0;  ///< level of lossless compression of the trace, 1 to 9; 0: none
   bool ignore_eos = false;

@@ -87,6 +87,7 @@ class ChunkObserver final : public model::RunObserver {
 
   void begin(const Repeated& chunk) {
     chunk_ = &chunk;
+    asking_ = chunk.fed.size() - (chunk.end - chunk.begin);
     seen_.assign(std::size_t{model_.n_layers} * model_.n_kv_heads, {});
     workers_.run(seen_.size(), [&](std::size_t lane) {
       const auto layer = static_cast<std::uint32_t>(lane / model_.n_kv_heads),
@@ -104,6 +105,7 @@ class ChunkObserver final : public model::RunObserver {
 
   /// The tokens of the next pass of the model, the first of them at `position`.
   void enter(std::span<const std::int32_t> tokens, std::uint64_t position) {
+    first_ = position - run_.prompt_length();
     std::vector<float> hidden(tokens.size() * config_.hidden_size);
     for (std::size_t i = 0; i < tokens.size(); ++i)
       model::cpu::embed_token(config_, weights_, tokens[i], position + i,
@@ -126,6 +128,7 @@ class ChunkObserver final : public model::RunObserver {
     // One task per query head, so that each writes its own row of the results.
     workers_.run(model_.n_q_heads, [&](std::size_t head) {
       attend(layer, head, head / group, n, queries.data() + head * n * dim);
+      keep(layer, head, n, queries.data() + head * n * dim);
     });
   }
   bool wants_layer_output() const override { return true; }
@@ -172,6 +175,18 @@ class ChunkObserver final : public model::RunObserver {
     }
   }
 
+  /// Keeps the queries of rows that read the text.
+  void keep(std::uint32_t layer, std::size_t head, std::size_t n, const float* queries) {
+    const std::size_t dim = model_.head_dim,
+                      rows = out_.queries.size() / (std::size_t{model_.n_layers} * model_.n_q_heads * dim);
+    for (std::size_t i = 0; i < n && rows > 0; ++i)
+      if (first_ + i >= asking_)
+        std::copy_n(queries + i * dim, dim,
+                    out_.queries.data() + ((std::size_t{layer} * model_.n_q_heads + head) * rows +
+                                           chunk_->begin - template_end_ + first_ + i - asking_) *
+                                              dim);
+  }
+
   const trace::Sequence& run_;
   const trace::Model& model_;
   const model::ModelConfig& config_;
@@ -180,8 +195,9 @@ class ChunkObserver final : public model::RunObserver {
   std::uint64_t template_end_;
   SecondPass& out_;
   const Repeated* chunk_ = nullptr;
-  std::vector<SeenKeys> seen_;   ///< per lane, layer-major
-  std::vector<double> lengths_;  ///< per row of the pass
+  std::uint64_t asking_ = 0, first_ = 0;  ///< tokens of the chunk before its text; before this pass
+  std::vector<SeenKeys> seen_;            ///< per lane, layer-major
+  std::vector<double> lengths_;           ///< per row of the pass
 };
 
 /// The cache begins with what the prompt has left.
@@ -214,6 +230,9 @@ SecondPass second_pass(const trace::Sequence& run, const model::Tokenizer& token
   model::check_rope_regime(config.rope, prompt, capacity);
 
   SecondPass out{prompt, model.group(), {}, {}};
+  if (options.queries)
+    out.queries.resize(std::size_t{model.n_layers} * model.n_q_heads *
+                       (chunks.back().end - chunks.front().begin) * model.head_dim);
   out.attention.assign(std::size_t{model.n_layers} * model.n_q_heads * prompt, kAlwaysKept);
   for (std::size_t row = 0; row < out.attention.size(); row += prompt)
     std::fill(out.attention.begin() + static_cast<std::ptrdiff_t>(row + chunks.front().begin),
@@ -248,6 +267,12 @@ void write_second_passes(const std::string& path, bool overwrite, const trace::M
     const std::vector<std::uint64_t> dims{model.n_layers, model.n_kv_heads, pass.group, pass.prompt};
     hdf5::put_array(group.id(), "attention", hdf5::Type::f32, pass.attention.data(), dims, path);
     hdf5::put_array(group.id(), "scaled", hdf5::Type::f32, pass.scaled.data(), dims, path);
+    if (pass.queries.empty()) continue;
+    const std::uint64_t heads = std::uint64_t{model.n_layers} * model.n_kv_heads * pass.group;
+    hdf5::put_array(group.id(), "queries", hdf5::Type::f32, pass.queries.data(),
+                    {model.n_layers, model.n_kv_heads, pass.group,
+                     pass.queries.size() / heads / model.head_dim, model.head_dim},
+                    path);
   }
   file.commit();
 }

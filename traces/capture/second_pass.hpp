@@ -23,6 +23,9 @@ struct SecondPass {
   /// of the chunk that it repeats, and the largest of the same divided by the length of what enters
   /// the row's attention (KVzip+). kAlwaysKept where nothing was repeated.
   std::vector<float> attention, scaled;
+  /// [n_layers, n_kv_heads, group, rows, head_dim]: of the rows that read the text once more, in its order;
+  /// empty unless they were asked for.
+  std::vector<float> queries{};
 };
 
 struct SecondPassOptions {
@@ -31,6 +34,7 @@ struct SecondPassOptions {
   std::uint64_t prefill_chunk = 512;  ///< tokens per pass of the model
   std::uint64_t repeat_chunk = 2000;  ///< tokens that are repeated at once, as the paper has it
   unsigned threads = 0;
+  bool queries = false;  ///< give them, too
 };
 
 /// `run`: of the prompt up to its cut, with keys, values and token ids. The model is asked to repeat what
@@ -43,7 +47,7 @@ SecondPass second_pass(const trace::Sequence& run, const model::Tokenizer& token
                        const SecondPassOptions& options, Progress& progress);
 
 /// Writes passes over one prompt at several cuts: "N/attention" and "N/scaled", N being the tokens before a
-/// cut, [n_layers, n_kv_heads, group, N].
+/// cut, [n_layers, n_kv_heads, group, N], and "N/queries" where the passes have them.
 void write_second_passes(const std::string& path, bool overwrite, const trace::Model& model,
                          const std::vector<SecondPass>& passes);
 

@@ -1,14 +1,18 @@
 #include "policies/parts/rows/reference_rows.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "sim/base/cap_logits.hpp"
 #include "sim/base/dot.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/symmetric_matrix.hpp"
 
 namespace kvsim::policy {
 namespace {
+
+constexpr std::string_view kOfPrompt = "prompt";
 
 /// Adds X'X, its lower triangle alone, and X'Y. Four rows at a time, because sums are read and written at
 /// every turn.
@@ -43,16 +47,42 @@ std::size_t reference_rows(std::size_t prompt, std::size_t most) {
   return most == 0 ? prompt : std::min(prompt, most);
 }
 
-ReferenceRows::ReferenceRows(const Prompt& prompt, int lane, int group, std::size_t most)
+ReferenceQueries ReferenceQueries::of(const Params& params) {
+  return {params.is("queries", kOfPrompt) ? std::string() : params.word("queries"), params.count("rows")};
+}
+
+Needs ReferenceQueries::needs(const Params& params, Needs needs) {
+  needs.queries = params.is("queries", kOfPrompt);
+  needs.second_pass = needs.repeated_queries = params.is("queries", Tables::kOfRun);
+  return needs;
+}
+
+std::size_t ReferenceQueries::repeated_at_once(const Params& params) {
+  return params.is("queries", kOfPrompt) ? 0 : 2000;
+}
+
+ReferenceRows::ReferenceRows(const Prompt& prompt, const CacheUnit& unit, int lane,
+                             const ReferenceQueries& asked)
     : keys(prompt.length()) {
-  const std::size_t rows = reference_rows(keys, most), n = rows * static_cast<std::size_t>(group);
   const MatrixView key = prompt.keys(lane);
+  const auto group = static_cast<std::size_t>(unit.group);
+  std::vector<float> repeated;
+  if (!asked.file.empty()) {
+    if (!unit.tables) bug("queries of a second pass are read where no tables are");
+    repeated =
+        unit.tables->of_head(asked.file, std::to_string(prompt.first() + keys) + "/queries", unit.layer,
+                             unit.first_kv_head + lane, std::array{group, Tables::kPositions, key.cols});
+  }
+  const std::size_t there = asked.file.empty() ? keys : repeated.size() / group / key.cols;
+  const std::size_t rows = reference_rows(there, asked.most), n = rows * group;
   const double scale = prompt.scale(), cap = prompt.cap();
   weights.resize(n * keys);
   sums.resize(n);
   for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t at = (i % rows + 1) * keys / rows - 1;
-    const float* query = prompt.queries(lane * group + static_cast<int>(i / rows)).row(at).data();
+    const std::size_t at = (i % rows + 1) * there / rows - 1;
+    const float* query = asked.file.empty()
+                             ? prompt.queries(lane * unit.group + static_cast<int>(i / rows)).row(at).data()
+                             : repeated.data() + (i / rows * there + at) * key.cols;
     double* row = weights.data() + i * keys;
     for (std::size_t j = 0; j < keys; ++j)
       row[j] = capped(scale * static_cast<double>(dot(query, key.row(j).data(), key.cols)), cap);
@@ -61,9 +91,15 @@ ReferenceRows::ReferenceRows(const Prompt& prompt, int lane, int group, std::siz
   }
 }
 
+ParamSpec reference_queries_param() {
+  return word_param(
+      "queries", std::string(kOfPrompt),
+      "prompt: its own; run: of the second pass that kvsim evaluate makes; or the HDF5 file of one");
+}
+
 ParamSpec reference_rows_param() {
   return count_param("rows", "0", {0, 1 << 20},
-                     "of the prompt that are matched, of each query head, spread evenly; 0: all");
+                     "of the queries that are matched, of each query head, spread evenly; 0: all");
 }
 
 std::vector<double> ridge_solution(std::span<const double> x, std::size_t columns, std::span<const double> y,

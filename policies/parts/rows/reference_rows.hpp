@@ -1,8 +1,10 @@
 #pragma once
-/// The rows on which Attention Matching compares a small cache with the whole: queries of the prompt, each on
-/// every key, later ones too, as its authors' context prefill has it.
+/// The rows on which Attention Matching compares a small cache with the whole: queries, each on every key of
+/// the prompt, later ones too. They are the prompt's own, as the authors' context prefill has it, or those of
+/// a second pass, in which the model repeats the prompt.
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "policies/api/eviction.hpp"
@@ -13,22 +15,36 @@ namespace kvsim::policy {
 /// Added to squares in least squares: what the authors' code falls back to where those fail without.
 inline constexpr double kMatchingRidge = 1e-6;
 
+/// Which queries, as parameters ask.
+struct ReferenceQueries {
+  std::string file{};    ///< of a second pass; empty: the prompt's own
+  std::size_t most = 0;  ///< of a query head, spread evenly, the last among them; 0: all
+
+  static ReferenceQueries of(const Params& params);
+  /// `needs` of a policy that takes those of the prompt by default.
+  static Needs needs(const Params& params, Needs needs);
+  /// Tokens that the model repeats at once.
+  static std::size_t repeated_at_once(const Params& params);
+};
+
+/// "queries" and "rows", which say that.
+ParamSpec reference_queries_param();
+ParamSpec reference_rows_param();
+
 /// Of one KV head: its query heads one after the other, the same rows of each.
 struct ReferenceRows {
   std::size_t keys = 0;
   std::vector<double> weights{};  ///< [rows, keys]: exp(logit - largest logit of the row)
   std::vector<double> sums{};     ///< per row
 
-  /// `most`: rows of a query head, spread evenly over the prompt, the last among them; 0: all.
-  ReferenceRows(const Prompt& prompt, int lane, int group, std::size_t most);
+  /// Throws Error(input) where the file is of another run.
+  ReferenceRows(const Prompt& prompt, const CacheUnit& unit, int lane, const ReferenceQueries& asked);
   std::size_t rows() const { return sums.size(); }
   std::span<const double> row(std::size_t i) const { return {weights.data() + i * keys, keys}; }
 };
 
 /// How many rows of a query head that are.
 std::size_t reference_rows(std::size_t prompt, std::size_t most);
-
-ParamSpec reference_rows_param();
 
 /// Of X, [rows, columns], and Y, [rows, width]: the W, [columns, width], of least |X W - Y|^2 +
 /// kMatchingRidge |W|^2.

@@ -48,12 +48,13 @@ struct Sample {
                        {.positions = sequence.length() + 100,
                         .prefill_chunk = 16,
                         .repeat_chunk = chunk,
-                        .threads = threads},
+                        .threads = threads,
+                        .queries = true},
                        progress);
   }
 };
 
-/// Keeps whole attention rows, and the lengths of what enters each layer's attention.
+/// Keeps queries, whole attention rows, and what leaves each layer.
 struct Rows final : model::RunObserver {
   Rows(const Sample& sample, std::uint64_t first) : sample_(sample), first_(first) {}
   std::uint64_t first_attention_row() const override { return first_; }
@@ -63,10 +64,15 @@ struct Rows final : model::RunObserver {
       rows[{layer, head, position}].assign(p.begin() + static_cast<std::ptrdiff_t>(head * n_keys),
                                            p.begin() + static_cast<std::ptrdiff_t>((head + 1) * n_keys));
   }
+  void on_tensors(std::uint32_t, std::uint64_t, std::uint64_t n, const Elements& q, const Elements&,
+                  const Elements&) override {
+    q.store(Elem::f32, queries.emplace_back(sample_.config.n_heads * n * sample_.config.head_dim).data());
+  }
   bool wants_layer_output() const override { return true; }
   void on_layer_output(std::uint32_t, std::span<const float> hidden) override {
     outputs.emplace_back(hidden.begin(), hidden.end());
   }
+  std::vector<std::vector<float>> queries;  ///< per layer: [n_heads, tokens, head_dim]
   std::map<std::array<std::uint64_t, 3>, std::vector<double>> rows;
   std::vector<std::vector<float>> outputs;
 
@@ -97,6 +103,15 @@ void add_slowly(const Sample& sample, const Ids& prompt, const Ids& fed, std::ui
     }
     model::cpu::enter_half(workers, sample.config, sample.weights.layers[layer].attention_norm, hidden,
                            all.size(), entering);
+    const std::size_t dim = sample.config.head_dim, heads = sample.config.n_heads,
+                      rows = out.queries.size() / (sample.config.n_layers * heads * dim);
+    for (std::size_t head = 0; head < heads; ++head)
+      for (std::size_t j = begin; j < end; ++j)
+        std::copy_n(seen.queries[layer].begin() +
+                        static_cast<std::ptrdiff_t>((head * all.size() + all.size() - (end - j)) * dim),
+                    dim,
+                    out.queries.begin() + static_cast<std::ptrdiff_t>(
+                                              ((layer * heads + head) * rows + j - template_end) * dim));
     for (std::uint64_t head = 0; head < sample.config.n_heads; ++head)
       for (std::uint64_t t = prompt.size(); t < all.size(); ++t) {
         const std::vector<double>& row = seen.rows.at({layer, head, t});
@@ -114,10 +129,13 @@ void add_slowly(const Sample& sample, const Ids& prompt, const Ids& fed, std::ui
   }
 }
 
-SecondPass empty(const Sample& sample, std::size_t prompt) {
+/// `rows`: tokens that are repeated.
+SecondPass empty(const Sample& sample, std::size_t prompt, std::size_t rows) {
   SecondPass out{prompt, sample.config.n_heads / sample.config.n_kv_heads, {}, {}};
   out.attention.assign(std::size_t{sample.config.n_layers} * sample.config.n_heads * prompt, 0);
   out.scaled = out.attention;
+  out.queries.resize(std::size_t{sample.config.n_layers} * sample.config.n_heads * rows *
+                     sample.config.head_dim);
   return out;
 }
 
@@ -132,6 +150,10 @@ void compare(const SecondPass& got, const SecondPass& expected) {
     if (std::abs(got.scaled[i] - expected.scaled[i]) > 1e-4F * (1 + expected.scaled[i])) FAIL("scaled " << i);
   }
   CHECK(largest > 0.1);
+  REQUIRE(got.queries.size() == expected.queries.size());
+  for (std::size_t i = 0; i < got.queries.size(); ++i)
+    if (std::abs(got.queries[i] - expected.queries[i]) > 1e-4F * (1 + std::abs(expected.queries[i])))
+      FAIL("query " << i);
 }
 
 /// Without what was not to be repeated.
@@ -162,14 +184,14 @@ TEST_CASE("a prompt is repeated at once or in chunks, and cut where it is asked 
   const Ids first = sample.encode("\n\nRepeat the previous context exactly."), line = sample.encode("\n");
   const Ids further = sample.encode("\n\nRepeat the part of the previous context exactly, starting with ");
   {
-    SecondPass expected = empty(sample, ids.size());
+    SecondPass expected = empty(sample, ids.size(), ids.size());
     add_slowly(sample, ids, joined({first, line, ids}), 0, 0, ids.size(), expected);
     compare(sample.pass(trace::Sequence(trace), 2000), expected);
   }
   {
     const std::size_t cut = ids.size() - 5, half = 9;
     const Ids before = slice(ids, 0, cut);
-    SecondPass expected = empty(sample, cut);
+    SecondPass expected = empty(sample, cut, cut);
     for (std::size_t begin = 0; begin < cut; begin += half) {
       const std::size_t end = std::min(cut, begin + half);
       const Ids asks = begin == 0 ? first : joined({further, slice(ids, begin - 8, begin)});
@@ -181,6 +203,7 @@ TEST_CASE("a prompt is repeated at once or in chunks, and cut where it is asked 
     const SecondPass again = sample.pass(sequence, half, 3);
     CHECK(got.attention == again.attention);
     CHECK(got.scaled == again.scaled);
+    CHECK(got.queries == again.queries);
   }
 }
 
@@ -190,7 +213,7 @@ TEST_CASE("what enters the first layer has a learned position") {
   sample.prompt.ids = sample.encode("The pass key is 4711. The sky is blue. What is the pass key?");
   const trace::MemoryTrace trace = sample.run();
   const Ids& ids = sample.prompt.ids;
-  SecondPass expected = empty(sample, ids.size());
+  SecondPass expected = empty(sample, ids.size(), ids.size());
   add_slowly(sample, ids,
              joined({sample.encode("\n\nRepeat the previous context exactly."), sample.encode("\n"), ids}), 0,
              0, ids.size(), expected);
@@ -207,7 +230,7 @@ TEST_CASE("a chat template's tokens are not repeated: those before the text are 
     if (t < opening.size() || t >= opening.size() + text.size())
       sample.prompt.part_flags[t] = workload::kFlagMarkup;
   const trace::MemoryTrace trace = sample.run();
-  SecondPass expected = empty(sample, sample.prompt.ids.size());
+  SecondPass expected = empty(sample, sample.prompt.ids.size(), text.size());
   add_slowly(sample, sample.prompt.ids,
              joined({sample.encode("\n\nRepeat the previous context exactly."), closing, text}),
              opening.size(), opening.size(), opening.size() + text.size(), expected);

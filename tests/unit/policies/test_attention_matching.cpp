@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "policies/builtin.hpp"
+#include "tests/unit/policies/memory_calibration.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
@@ -231,6 +232,63 @@ TEST_CASE("reference_attention by hand: rows see later keys") {
   CHECK_THAT(scores("reference_attention(score=max)"), Catch::Approx(Vector{0.5, 0.75}));
   CHECK_THAT(scores("reference_attention(score=mean)"), Catch::Approx(Vector{0.375, 0.625}));
   CHECK_THAT(scores("reference_attention(score=mean,rows=1)"), Catch::Approx(Vector{0.5, 0.5}));
+}
+
+TEST_CASE("reference_attention by hand: queries of a second pass take the place of the prompt's") {
+  Run run = blank_run({.prompt = 2, .decode = 0, .n_lanes = 1, .group = 1});
+  std::fill(run.queries[0].begin(), run.queries[0].end(), 0.0F);
+  std::fill(run.keys[0].begin(), run.keys[0].end(), 0.0F);
+  const auto dim = static_cast<std::size_t>(run.unit.head_dim);
+  run.keys[0][dim] = static_cast<float>(std::log(3.0) / kScale);
+  // Of three rows the last looks for key 1: 1/4 and 3/4. The others look for none: 1/2 each.
+  std::vector<float> rows(3 * dim);
+  rows[2 * dim] = 1;
+  const MemoryCalibration pass({{"2/queries", {rows}}});
+  run.unit.tables = &pass;
+  const auto scores = [&](const std::string& rule) {
+    const auto eviction = parse_composition(rule, builtin()).eviction.make_eviction(run.unit);
+    feed_prompt(*eviction, run);
+    return Vector(eviction->scores().begin(), eviction->scores().end());
+  };
+  CHECK_THAT(scores("reference_attention(queries=run,score=mean)"),
+             Catch::Approx(Vector{5.0 / 12, 7.0 / 12}));
+  CHECK_THAT(scores("reference_attention(queries=x.h5,score=mean,rows=1)"),
+             Catch::Approx(Vector{0.25, 0.75}));
+  CHECK_THAT(scores("reference_attention(score=mean)"), Catch::Approx(Vector{0.5, 0.5}));
+  // The one row's sum is 4/3 of its largest: key 1 is taken, and all that is left is what key 0 has.
+  CHECK(scores("matching_pursuit(queries=run,rows=1,share=0.5)") == Vector{0, 2});
+}
+
+TEST_CASE("fitted_values takes the queries of a second pass of its lane") {
+  const auto shape = [](const std::string& rule, const Tables* tables) {
+    return CacheShape{.representation = rule,
+                      .prompt = 20,
+                      .n_lanes = 2,
+                      .group = 2,
+                      .length = 20,
+                      .every = 4,
+                      .tables = tables};
+  };
+  const RepresentedCache own(shape("fitted_values", nullptr));
+  const auto pass_of = [&](bool turned) {
+    std::vector<std::vector<float>> heads(2);
+    for (std::size_t lane = 0; lane < 2; ++lane)
+      for (std::size_t head = 2 * lane; head < 2 * lane + 2; ++head)
+        for (std::size_t i = 0; i < 20; ++i)
+          for (std::size_t c = 0; c < 4; ++c)
+            heads[lane].push_back(turned ? -own.query(i, c, head) : own.query(i, c, head));
+    return MemoryCalibration({{"20/queries", heads}});
+  };
+  const MemoryCalibration same = pass_of(false), other = pass_of(true);
+  const RepresentedCache repeated(shape("fitted_values(queries=run)", &same)),
+      turned(shape("fitted_values(queries=run)", &other));
+  for (const std::size_t lane : {0U, 1U})
+    for (std::size_t slot = 0; slot < 5; ++slot) {
+      CHECK(repeated.rows().biases(lane)[slot] == own.rows().biases(lane)[slot]);
+      CHECK(turned.rows().biases(lane)[slot] != own.rows().biases(lane)[slot]);
+      for (std::size_t c = 0; c < 4; ++c)
+        CHECK(repeated.value(4 * slot, c, lane) == own.value(4 * slot, c, lane));
+    }
 }
 
 TEST_CASE("reference_attention agrees with exponentials") {
