@@ -44,8 +44,8 @@ class CellCaches {
   /// constructor but for which queries it has. It is not read afterwards. With prefill stream it is not read.
   void begin(const trace::Source& source, Progress& progress);
   /// begin() of several caches of one prompt, seed and length, with prefill dense: what their policies read
-  /// of it is computed once, and caches of one policy have its ranking in common; `source` has the queries that any of them needs. Returns of each why it cannot
-  /// begin, or an empty text.
+  /// of it is computed once, and caches of one policy have its ranking in common. `source` has the queries
+  /// that any of them needs. Returns of each why it cannot begin, or an empty text.
   static std::vector<std::string> begin_together(std::span<CellCaches* const> caches,
                                                  const trace::Source& source, Progress& progress);
   /// Every cache is as begin() has left it.

@@ -24,7 +24,10 @@ hdf5::InputDataset open(const hdf5::InputGroup& group, const std::string& path, 
   const std::size_t slash = path.find('/');
   if (slash == 0) return open(group, path.substr(1), rank, one_of_many);
   const std::string name = path.substr(0, slash);
-  if (one_of_many && !group.has(name)) usage_error("is not there for this trace", group.where(name), kHint);
+  if (!group.has(name)) {
+    if (one_of_many) usage_error("is not there for this trace", group.where(name), kHint);
+    input_error("is missing", group.where(name), kHint);
+  }
   if (slash != std::string::npos) return open(group.group(name), path.substr(slash + 1), rank, one_of_many);
   return group.dataset(path, {hdf5::Type::f32, hdf5::Type::f64, hdf5::Type::u8}, rank);
 }

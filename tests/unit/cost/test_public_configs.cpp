@@ -16,7 +16,7 @@ using Catch::Contains;
 constexpr std::uint64_t kPrompt = 32768;
 
 /// Returns the bytes of keys and values in 16 bits after a prompt, nothing evicted.
-std::uint64_t cache_bytes(const Model& model, std::uint64_t prompt = kPrompt) {
+std::uint64_t bytes_of_cache(const Model& model, std::uint64_t prompt = kPrompt) {
   Serving serving;
   serving.prompt = prompt;
   serving.generate = 0;
@@ -296,10 +296,10 @@ TEST_CASE("public configurations are exact by formula", "[cost][model]") {
     const Model model = parse_model(row.json, "config.json");
     CHECK(model.parameters() == row.parameters);
     CHECK(model.layers == row.full + row.sliding);
-    CHECK(cache_bytes(model) ==
+    CHECK(bytes_of_cache(model) ==
           2 * row.numbers * (row.full * kPrompt + row.sliding * std::min(kPrompt, row.window)));
     // Before a window is full no layer holds less than another.
-    CHECK(cache_bytes(model, 100) == 2 * row.numbers * model.layers * 100);
+    CHECK(bytes_of_cache(model, 100) == 2 * row.numbers * model.layers * 100);
   }
 }
 
@@ -310,9 +310,9 @@ TEST_CASE("experts, latents and states of public configurations are exact by for
     CHECK(model.parameters() == row.parameters);
     CHECK(model.streamed_parameters() == row.active);
     CHECK(model.cached_layers() == row.full + row.sliding);
-    CHECK(cache_bytes(model) ==
+    CHECK(bytes_of_cache(model) ==
           2 * row.numbers * (row.full * kPrompt + row.sliding * std::min(kPrompt, row.window)));
-    CHECK(cache_bytes(model, 100) == 2 * row.numbers * model.cached_layers() * 100);
+    CHECK(bytes_of_cache(model, 100) == 2 * row.numbers * model.cached_layers() * 100);
     CHECK(model.remembering_layers() == row.remembering);
     CHECK(model.state_bytes() == row.state_bytes);
   }
@@ -351,7 +351,7 @@ TEST_CASE("layer types of a listed family say which layers slide", "[cost][model
   const std::string used = R"("use_sliding_window":true,"sliding_window":128,)";
   const std::string slide = "sliding", full = "full";
   const auto bytes = [&](const std::string& more) {
-    return cache_bytes(parse_model(sample("qwen2", used + more), "config.json"), 1025);
+    return bytes_of_cache(parse_model(sample("qwen2", used + more), "config.json"), 1025);
   };
   constexpr std::uint64_t kLayerToken = 2 * 4 * 64 * 2;
   CHECK(bytes(layer_types({slide, slide, slide, slide})) == 524'288);
