@@ -1,6 +1,6 @@
 # Is kvsim choose worth it? On SmolLM2, under caps of a tenth and a quarter of the bytes in 16 bits: the chosen setting against every
 # eviction by its defaults and every code of the whole cache that fits, on the prompts that confirmed it. Run it in an empty folder with
-# kvsim on the PATH; what is there is not made again. Some three hours of one core; the table goes to standard output as CSV.
+# kvsim on the PATH; what is there is not made again. Some four hours of one core; the table goes to standard output as CSV.
 set -euo pipefail
 model=$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")
 caps=(2250KiB 5625KiB)

@@ -6,6 +6,7 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/projected_values.hpp"
 #include "policies/parts/rows/projected_norms.hpp"
+#include "policies/parts/rows/repeated_prompt.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::kvzip {
@@ -67,7 +68,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   scores.ops = 3 * pairs;
   if (params.flag("plus")) scores = scores + projected_values(shape);
   Cost out = scored_cost(params, shape, prompt_scoring(0, scores));
-  out.repeated_at_once = 2000;
+  out.repeated_at_once = kRepeatedAtOnce;
   return out;
 }
 

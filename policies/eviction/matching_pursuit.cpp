@@ -164,8 +164,8 @@ PolicySpec spec() {
       .details =
           "How Attention Matching chooses keys by orthogonal matching pursuit. Queries of the prompt, or of the model "
           "repeating it (queries=), of all query heads of a KV head together, see every key of the prompt, later "
-          "ones too; a row's exponentials are divided by its largest. The key is taken whose column has the largest product with what is left of the sums over "
-          "columns; then the weights of all that were taken are solved for by least squares, clamped to 1e-12 and "
+          "ones too; a row's exponentials are divided by its largest. The key is taken whose column has the largest "
+          "product with what is left of the sums over columns; then the weights of all that were taken are solved for by least squares, clamped to 1e-12 and "
           "e^7, and what is left is computed anew. After `share` of the prompt the others follow in the order of "
           "that product. fitted_values is what the method does with the keys. A sink of the model takes no part. "
           "Generated tokens are appended.",

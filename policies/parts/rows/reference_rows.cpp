@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "policies/parts/rows/repeated_prompt.hpp"
 #include "sim/base/cap_logits.hpp"
 #include "sim/base/dot.hpp"
 #include "sim/base/error.hpp"
@@ -58,7 +59,7 @@ Needs ReferenceQueries::needs(const Params& params, Needs needs) {
 }
 
 std::size_t ReferenceQueries::repeated_at_once(const Params& params) {
-  return params.is("queries", kOfPrompt) ? 0 : 2000;
+  return params.is("queries", kOfPrompt) ? 0 : kRepeatedAtOnce;
 }
 
 ReferenceRows::ReferenceRows(const Prompt& prompt, const CacheUnit& unit, int lane,
