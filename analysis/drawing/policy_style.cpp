@@ -78,7 +78,12 @@ constexpr std::array kListed{Listed{"h2o", accumulated},
                              Listed{"finch", recent_rows},
                              Listed{"group_peaks", recent_rows},
                              Listed{"reference_attention", accumulated},
-                             Listed{"matching_pursuit", accumulated}};
+                             Listed{"matching_pursuit", accumulated},
+                             Listed{"observation_window", recent_rows},
+                             Listed{"q_filters", keys},
+                             Listed{"query_frequencies", keys},
+                             Listed{"chunked", recent_rows},
+                             Listed{"blockwise", keys}};
 static_assert(kListed.size() <= kShapes * kShades * kDashes);
 
 std::size_t hash_of(std::string_view text) {

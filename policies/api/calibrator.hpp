@@ -1,5 +1,5 @@
 #pragma once
-/// Defines what a representation or a selection learns of other runs before it is used on one. A Calibrator
+/// Defines what a policy learns of other runs before it is used on one. A Calibrator
 /// measures one layer; its tables go into a file, which a parameter of the policy names (Tables::calibrated).
 #include <string>
 #include <vector>

@@ -192,8 +192,13 @@ Part make_part(const PolicySpec& spec, const Call& call, const Registry& registr
       part.params.entries.push_back(parse_value(param, text, place(call)));
       continue;
     }
-    const std::shared_ptr<const Part> own = policy_value(param, text, place(call), registry);
-    part.params.entries.push_back({.name = param.name, .text = own->text(), .type = param.type});
+    // Of two policies one may be the other: first=base.
+    const auto other = part.params.parts.find(text);
+    const bool same = other != part.params.parts.end();
+    const std::shared_ptr<const Part> own =
+        same ? other->second : policy_value(param, text, place(call), registry);
+    part.params.entries.push_back(
+        {.name = param.name, .text = same ? text : own->text(), .type = param.type});
     part.params.parts[param.name] = own;
   }
   if (spec.check) spec.check(part.params);

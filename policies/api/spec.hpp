@@ -167,7 +167,7 @@ struct PolicySpec {
   std::function<Cost(const Params&, const CostShape&)> cost{};
   /// Throws Error(usage) for combinations of parameters that single ranges cannot exclude. May be null.
   std::function<void(const Params&)> check{};
-  /// Its name and those of its parameters that calibrated tables depend on (representation, selection).
+  /// Its name and those of its parameters that calibrated tables depend on.
   std::function<std::string(const Params&)> calibration_maker{};
   /// What measures the tables of a layer on other runs; `layer`: a unit of all its lanes. null: it needs
   /// none.

@@ -19,7 +19,7 @@ struct Eigenvectors {
   std::vector<double> vectors{};  ///< [n, n], one per row; its number of largest magnitude is positive
 };
 
-/// Reads the upper triangle.
+/// Reads the lower triangle.
 Eigenvectors eigenvectors(std::span<const double> matrix, std::size_t n);
 
 }  // namespace kvsim

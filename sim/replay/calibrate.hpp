@@ -1,5 +1,5 @@
 #pragma once
-/// Measures what a representation or a selection learns of other runs.
+/// Measures what a policy learns of other runs.
 #include <span>
 #include <string>
 

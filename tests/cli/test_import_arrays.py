@@ -249,9 +249,10 @@ class ImportArrays(CommandTest):
                  "prompt,20"]
         cell = lambda row: (row["params"], row["budget"], row["cut"])
         whole = {cell(row): row for row in self.rows("run.h5", *asked)}
-        need_queries = {"attention_matching", "cap_kv", "compactor", "d2o", "expected_attention", "full+int8", "full+quest", "future_max_logit", "g_kv",
-                        "hashevict", "instinfer", "matching_pursuit", "non_causal", "periodic", "r_kv", "razor_attention", "redundancy",
-                        "reference_attention", "retrieval_attention", "rocketkv", "shadowkv"}
+        need_queries = {"attention_matching", "cap_kv", "chunked", "compactor", "d2o", "expected_attention", "full+int8", "full+quest", "future_max_logit", "g_kv",
+                        "hashevict", "instinfer", "matching_pursuit", "non_causal", "periodic", "q_filters", "query_frequencies", "r_kv",
+                        "razor_attention", "redundancy", "reference_attention", "retrieval_attention", "rocketkv", "rpc", "shadowkv",
+                        "triattention"}
         for name in "rows.h5", "imported.h5":
             refused = set()
             for row in self.rows(name, *asked):

@@ -1,4 +1,4 @@
-// kvsim calibrate: what a representation or a selection learns of some recorded runs, as a file that its
+// kvsim calibrate: what a policy learns of some recorded runs, as a file that its
 // file= names when it is used on others.
 
 #include "policies/api/composition.hpp"
@@ -44,15 +44,18 @@ std::vector<std::string> calibrated_names() {
 policy::Part codec_of(const std::string& typed) {
   const std::size_t open = typed.find('(');
   const std::string name = typed.substr(0, open);
-  const policy::PolicySpec* spec = front_end().policies().find_part(name);
+  const policy::Registry& policies = front_end().policies();
+  const policy::PolicySpec* eviction = policies.find_policy(policy::Kind::eviction, name);
+  const policy::PolicySpec* spec = eviction ? eviction : policies.find_part(name);
   if (spec == nullptr)
-    usage_error("is no representation and no selection", name, suggestion(name, calibrated_names()));
+    usage_error("is no eviction, representation or selection", name, suggestion(name, calibrated_names()));
   if (!spec->make_calibrator)
     usage_error("learns nothing of other runs", name, "These do: " + joined(calibrated_names()) + ".");
   std::string rest = open == std::string::npos ? ")" : typed.substr(open + 1);
   if (rest != ")") rest = "," + rest;
   const policy::Composition parsed =
-      policy::parse_composition("full+" + name + "(file=-" + rest, front_end().policies());
+      policy::parse_composition((eviction ? "" : "full+") + name + "(file=-" + rest, policies);
+  if (eviction) return parsed.eviction;
   return parsed.representation ? *parsed.representation : *parsed.selection;
 }
 
@@ -129,12 +132,11 @@ void run_calibrate(const CalibrateOptions& options) {
 
 void add_calibrate_command(Command app) {
   Command command = app.add_subcommand(
-      "calibrate", "Measure on recorded runs what a representation or a selection needs on others",
+      "calibrate", "Measure on recorded runs what a policy needs on others",
       std::string(kCalibrateExamples) + "\nThese are calibrated: " + joined(calibrated_names()) +
           ".\nReplay and evaluate refuse to test a file on the runs that it was measured on.\n");
   const auto options = std::make_shared<CalibrateOptions>();
-  command.add_required("CODEC", options->codec, "CODEC",
-                       "A calibrated representation or selection, without file=");
+  command.add_required("CODEC", options->codec, "CODEC", "A calibrated policy, without file=");
   command.add_required("TRACE", options->files, "",
                        "Traces of one model, of other texts than will be tested");
   command.add_required("-o,--output", options->output, "FILE", "HDF5 file to write");

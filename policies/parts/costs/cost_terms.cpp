@@ -105,6 +105,13 @@ Work projected_queries(const CostShape& shape, std::size_t heads, std::size_t co
           .launches = 1};
 }
 
+Work rows_anew(const CostShape& shape, std::size_t tokens, std::size_t rows) {
+  if (rows == 0) return {};
+  return {.flops = 2 * real(rows) * real(tokens) * real(shape.query_heads * shape.head_dim),
+          .bytes = real(tokens) * real(shape.kv_heads * shape.head_dim * shape.element_bytes),
+          .launches = 1};
+}
+
 double seen(const CostShape& shape, std::size_t rows) {
   const double n = real(std::min(rows, shape.prompt)), prompt = real(shape.prompt);
   return real(shape.query_heads) * (n * prompt - n * (n - 1) / 2);

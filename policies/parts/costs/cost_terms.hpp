@@ -41,6 +41,9 @@ Work projected_keys(const CostShape& shape, std::size_t tokens, std::size_t colu
 Work projected_queries(const CostShape& shape, std::size_t heads, std::size_t columns);
 /// Returns the work of adding up `rows` attention rows of every query head, each as long as what it sees.
 Work prompt_sums(const CostShape& shape, std::size_t rows);
+/// Returns the work of computing the last `rows` rows of attention among `tokens` tokens from queries and
+/// keys.
+Work rows_anew(const CostShape& shape, std::size_t tokens, std::size_t rows);
 /// Returns how many attention scores these rows have, over all query heads.
 double seen(const CostShape& shape, std::size_t rows);
 /// Returns the work of smoothing sums over the prompt, per query head.

@@ -1,17 +1,15 @@
 #include "policies/parts/rows/expected_queries.hpp"
 
-#include <cmath>
+#include <numeric>
+
+#include "policies/parts/rows/mean_turn.hpp"
 
 namespace kvsim::policy {
 namespace {
 
-/// Multiplies a pair of components, `stride` apart from vector to vector, by the matrix c -s / s c.
-void turn_pair(double c, double s, double* a, double* b, std::size_t n, std::size_t stride) {
-  for (std::size_t i = 0; i < n * stride; i += stride) {
-    const double x = a[i], y = b[i];
-    a[i] = c * x - s * y;
-    b[i] = c * y + s * x;
-  }
+/// Turns a pair of components, `stride` apart from vector to vector.
+void turn_pair(const Turn& turn, double* a, double* b, std::size_t n, std::size_t stride) {
+  for (std::size_t i = 0; i < n * stride; i += stride) turn.apply(a[i], b[i]);
 }
 
 }  // namespace
@@ -50,22 +48,15 @@ void ExpectedQueries::measure(const MatrixView& queries, std::size_t first, std:
 }
 
 void ExpectedQueries::turn(const Rotary& rotary, std::size_t from, std::size_t future) {
-  const std::size_t pairs = rotary.inv_freq.size();
-  const bool split = rotary.layout == RotaryLayout::half_split;
-  for (std::size_t pair = 0; pair < pairs; ++pair) {
-    double c = 0, s = 0;
-    for (std::size_t position = from; position < from + future; ++position) {
-      const auto angle = static_cast<double>(static_cast<float>(position) * rotary.inv_freq[pair]);
-      c += std::cos(angle);
-      s += std::sin(angle);
-    }
-    c *= rotary.attention_factor / static_cast<double>(future);
-    s *= rotary.attention_factor / static_cast<double>(future);
-    const std::size_t a = rotary.first + (split ? pair : 2 * pair), b = a + (split ? pairs : 1);
-    turn_pair(c, s, &mean_[a], &mean_[b], 1, 1);
+  std::vector<std::size_t> ahead(future);
+  std::iota(ahead.begin(), ahead.end(), from);
+  const std::vector<Turn> turns = mean_turn(rotary, ahead);
+  for (std::size_t pair = 0; pair < turns.size(); ++pair) {
+    const auto [a, b] = components(rotary, pair);
+    turns[pair].apply(mean_[a], mean_[b]);
     if (covariance_.empty()) continue;
-    turn_pair(c, s, &covariance_[a * dim_], &covariance_[b * dim_], dim_, 1);  // rows
-    turn_pair(c, s, &covariance_[a], &covariance_[b], dim_, dim_);             // columns
+    turn_pair(turns[pair], &covariance_[a * dim_], &covariance_[b * dim_], dim_, 1);  // rows
+    turn_pair(turns[pair], &covariance_[a], &covariance_[b], dim_, dim_);             // columns
   }
 }
 

@@ -36,6 +36,10 @@ class WindowRows {
   std::span<const float> row(std::size_t head, std::size_t i) const {
     return std::span(heads_[head]).subspan(i * length_, older());
   }
+  /// The same to all positions.
+  std::span<const float> whole(std::size_t head, std::size_t i) const {
+    return std::span(heads_[head]).subspan(i * length_, length_);
+  }
   std::size_t n_heads() const { return heads_.size(); }
 
  private:

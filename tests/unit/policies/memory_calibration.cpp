@@ -11,8 +11,11 @@
 namespace kvsim::policy::test {
 
 MemoryCalibration::MemoryCalibration(const std::string& codec, const NoiseRuns& shape) : shape_(shape) {
-  const Composition composition = parse_composition("full+" + with_file(codec), builtin());
-  const Part part = composition.representation ? *composition.representation : *composition.selection;
+  const bool eviction = builtin().find_policy(Kind::eviction, codec.substr(0, codec.find('('))) != nullptr;
+  const Composition composition = parse_composition((eviction ? "" : "full+") + with_file(codec), builtin());
+  const Part part = eviction                     ? composition.eviction
+                    : composition.representation ? *composition.representation
+                                                 : *composition.selection;
   CacheUnit unit;
   unit.n_lanes = static_cast<int>(shape.n_lanes);
   unit.group = static_cast<int>(shape.group);
@@ -45,8 +48,7 @@ MemoryCalibration::MemoryCalibration(const std::string& codec, const NoiseRuns& 
     }
     calibrator->observe(tokens);
   }
-  for (CalibratedTable& table : calibrator->tables())
-    tables_[table.name] = std::move(table.of_head);
+  for (CalibratedTable& table : calibrator->tables()) tables_[table.name] = std::move(table.of_head);
 }
 
 std::vector<float> MemoryCalibration::row(std::string_view file, std::string_view, int, int) const {

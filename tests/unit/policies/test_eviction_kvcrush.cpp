@@ -418,7 +418,10 @@ TEST_CASE("every eviction that ranks the prompt can be kvcrush's base") {
     const std::size_t floor = parse_composition(wrapped, builtin()).floor();
     for (std::size_t budget = floor; budget < floor + 10; ++budget) {
       CAPTURE(wrapped, budget);
-      CHECK(feed(wrapped, run, budget).kept.size() + 3 > std::min<std::size_t>(budget, 50));
+      const Positions kept = feed(wrapped, run, budget).kept;
+      // The last block holds two tokens, and a representative takes the room of three.
+      const std::size_t missing = kept.back() == 49 ? 1 : 0;
+      CHECK(kept.size() + missing + 3 > std::min<std::size_t>(budget, 50));
     }
   }
   CHECK(n_bases >= 5);

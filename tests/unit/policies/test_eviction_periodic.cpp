@@ -176,6 +176,68 @@ TEST_CASE("the prompt's tokens leave after all of the answer's, by hand") {
         std::vector<Positions>{{0, 1, 2, 3}, {0, 1, 2, 3, 4}, {0, 1, 2, 5}, {0, 1, 2, 5, 6}, {0, 1, 2, 7}});
 }
 
+TEST_CASE("prompt=apart shows the base the answer alone") {
+  // The base would keep the prompt's newest two tokens and needs one slot beside the arriving token.
+  const Run lengths = of_lengths(8, {5, 9, 8, 3, 2, 1, 4, 7, 6, 2});
+  CHECK(feed("periodic(base=snapkv(window=2),interval=4,prompt=apart)", lengths, 9).held ==
+        std::vector<Positions>{{0, 1, 2, 3, 4, 5, 6, 7, 8}, {0, 1, 2, 3, 8, 9}});
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const Run run = attending_run({.prompt = 5, .decode = 30, .n_lanes = 1, .group = 2}, seed);
+    const std::size_t interval = 1 + seed % 4, window = 2;
+    const Fed expected = feed_cutting(
+        [&](const Attended& /*attended*/, std::set<Position>& held, std::size_t /*size*/,
+            Position /*newest*/) {
+          const Positions answer(held.lower_bound(static_cast<Position>(run.prompt)), held.end());
+          const std::vector<double> scores = attended(run, answer, window);
+          std::vector<std::pair<double, Position>> order;
+          for (std::size_t i = 0; i + window < answer.size(); ++i) order.emplace_back(scores[i], answer[i]);
+          std::sort(order.begin(), order.end());
+          for (std::size_t i = 0; i < interval; ++i) held.erase(order[i].second);
+        },
+        run, 12);
+    CHECK(feed("periodic(base=snapkv(window=2,pool=none),prompt=apart,interval=" + std::to_string(interval) +
+                   ")",
+               run, 12)
+              .held == expected.held);
+  }
+}
+
+TEST_CASE("rounds cut to a share of what was written, by hand") {
+  // Of the answer 3, 2, 1, 4, 7, 6 the shorter half stays after every two tokens, or of all tokens the
+  // shorter half.
+  const Run run = of_lengths(3, {5, 9, 8, 3, 2, 1, 4, 7, 6, 1});
+  const std::string rule = "periodic(" + kShortest + ",interval=2,share=0.5";
+  CHECK(feed(rule + ",prompt=apart)", run, 20).held == std::vector<Positions>{{0, 1, 2, 3},
+                                                                              {0, 1, 2, 3, 4},
+                                                                              {0, 1, 2, 4, 5},
+                                                                              {0, 1, 2, 4, 5, 6},
+                                                                              {0, 1, 2, 4, 5, 7},
+                                                                              {0, 1, 2, 4, 5, 7, 8},
+                                                                              {0, 1, 2, 4, 5, 8, 9}});
+  CHECK(feed(rule + ",prompt=kept)", run, 20).held == feed(rule + ",prompt=apart)", run, 20).held);
+  CHECK(feed(rule + ")", run, 20).held == std::vector<Positions>{{0, 1, 2, 3},
+                                                                 {0, 1, 2, 3, 4},
+                                                                 {3, 4, 5},
+                                                                 {3, 4, 5, 6},
+                                                                 {3, 4, 5, 7},
+                                                                 {3, 4, 5, 7, 8},
+                                                                 {3, 4, 5, 8, 9}});
+  // In between a full cache loses one token.
+  const Fed full = feed("periodic(" + kShortest + ",interval=10,share=0.5,prompt=apart)", run, 5);
+  CHECK(full.held[2] == Positions{0, 1, 2, 4, 5});
+  CHECK(full.held[3] == Positions{0, 1, 2, 5, 6});
+  CHECK(full.held[4] == Positions{0, 1, 2, 5, 7});
+}
+
+TEST_CASE("a round leaves the window and a share of what is before it") {
+  // After 2 + 4 tokens of the answer, two of the four and the window of two stay beside the prompt.
+  const Run run = attending_run({.prompt = 5, .decode = 12, .n_lanes = 1, .group = 2}, 3);
+  const Fed fed =
+      feed("periodic(base=snapkv(window=2,pool=none),interval=4,share=0.5,prompt=apart)", run, 40);
+  for (std::size_t step = 0; step < 12; ++step)
+    CHECK(fed.held[step].size() == 6 + step - (step < 6 ? 0 : step < 10 ? 2 : 4));
+}
+
 TEST_CASE("the newest of keys that are alike counts as unlike, by hand") {
   // Keys 0, 1 and 2 are one, the window is another. Row 0 spares 2, row 1 spares 2, row 2 spares 1: the
   // columns hold 2, 1 and 0.
@@ -301,6 +363,77 @@ TEST_CASE("an answer that fits is never cut, and the prompt is cut as by the bas
   }
 }
 
+TEST_CASE("another policy may cut the prompt, by hand") {
+  // All keys point one way, so that keydiff keeps the newest; then the shortest stay.
+  const Run run = of_lengths(4, {1, 5, 4, 2, 3, 6, 1});
+  const std::string rule = "periodic(" + kShortest + ",interval=2";
+  CHECK(feed(rule + ")", run, 3).held == std::vector<Positions>{{0, 4}, {0, 4, 5}, {0, 6}});
+  const Fed other = feed(rule + ",first=keydiff.kvpress)", run, 3);
+  CHECK(other.kept == Positions{1, 2, 3});
+  CHECK(other.held == std::vector<Positions>{{3, 4}, {3, 4, 5}, {3, 6}});
+  CHECK(feed(rule + ",first=base)", run, 3).held == feed(rule + ")", run, 3).held);
+  CHECK_THROWS_WITH(parse_composition("periodic(base=tova,first=keydiff)", builtin()),
+                    Catch::Contains("ranks single KV heads"));
+  // What ranks layers by itself ranks the base's KV heads here.
+  const Run two = attending_run({.prompt = 14, .decode = 6, .n_lanes = 1, .group = 2}, 3);
+  CHECK(feed("periodic(base=snapkv(window=2),first=tova)", two, 9).kept == feed("tova(unit=lane)", two, 9).kept);
+}
+
+TEST_CASE("every chunk keeps its share, by hand and as its definition says") {
+  const Run run = of_lengths(6, {1, 2, 3, 9, 8, 7});
+  const std::string shortest = "chunked(" + kShortest + ",size=3)";
+  CHECK(feed(shortest, run, 2).kept == Positions{0, 5});
+  CHECK(feed(shortest, run, 4).kept == Positions{0, 1, 4, 5});
+  CHECK(feed("chunked(" + kShortest + ",size=6)", run, 2).kept == Positions{0, 1});
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const Run random = attending_run({.prompt = 24, .decode = 3, .n_lanes = 1, .group = 2}, seed);
+    const std::size_t of_each = 3 + seed % 4;
+    Positions expected;
+    for (Position begin = 0; begin < 24; begin += 8) {
+      Positions chunk(8);
+      std::iota(chunk.begin(), chunk.end(), begin);
+      const std::vector<double> scores = attended(random, chunk, 2);
+      std::vector<std::pair<double, Position>> order;
+      for (std::size_t i = 0; i < 6; ++i) order.emplace_back(scores[i], chunk[i]);
+      std::sort(order.rbegin(), order.rend());
+      for (std::size_t i = 0; i + 2 < of_each; ++i) expected.push_back(order[i].second);
+      expected.insert(expected.end(), chunk.end() - 2, chunk.end());
+    }
+    std::sort(expected.begin(), expected.end());
+    const Fed fed = feed("chunked(base=snapkv(window=2,pool=none),size=8)", random, 3 * of_each);
+    CHECK(fed.kept == expected);
+    CHECK(fed.held.back().size() == 3 * of_each + 3);
+  }
+}
+
+TEST_CASE("block after block the prompt is cut, by hand and as its definition says") {
+  CHECK(feed("blockwise(" + kShortest + ",size=2)", of_lengths(7, {5, 1, 4, 2, 3, 6, 1}), 2).kept ==
+        Positions{1, 6});
+  std::size_t differ = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const Run run = attending_run({.prompt = 25, .decode = 2, .n_lanes = 1, .group = 2}, seed);
+    const std::size_t budget = 6 + seed % 4, size = 2 + seed % 5;
+    Positions held(budget);
+    std::iota(held.begin(), held.end(), Position{0});
+    for (auto next = static_cast<Position>(budget); next < 25;) {
+      for (std::size_t i = 0; i < size && next < 25; ++i) held.push_back(next++);
+      const std::vector<double> scores = attended(run, held, 2);
+      std::vector<std::pair<double, Position>> order;
+      for (std::size_t i = 0; i + 2 < held.size(); ++i) order.emplace_back(scores[i], held[i]);
+      std::sort(order.rbegin(), order.rend());
+      Positions kept(held.end() - 2, held.end());
+      for (std::size_t i = 0; i + 2 < budget; ++i) kept.push_back(order[i].second);
+      std::sort(kept.begin(), kept.end());
+      held = kept;
+    }
+    const std::string base = "snapkv(window=2,pool=none)";
+    CHECK(feed("blockwise(base=" + base + ",size=" + std::to_string(size) + ")", run, budget).kept == held);
+    differ += held != feed(base, run, budget).kept;
+    CHECK(feed("blockwise(base=" + base + ",size=25)", run, budget).kept == feed(base, run, budget).kept);
+  }
+  CHECK(differ > 6);
+}
+
 TEST_CASE("a random base draws anew at every cut, and again alike for a seed") {
   const Run run = blank_run({.prompt = 4, .decode = 60, .n_lanes = 1, .group = 1});
   const std::string policy = "periodic(base=random,interval=4)";
@@ -312,13 +445,14 @@ TEST_CASE("a random base draws anew at every cut, and again alike for a seed") {
 
 TEST_CASE("systems that are looked for and are not here say why") {
   for (const std::string name : {"cacheblend", "KVCompose", "locret", "dynamic_kv", "MagicDec",
-                                 "block-attention", "LazyEviction", "MorphKV", "rpc"})
+                                 "block-attention", "LazyEviction", "LU-KV", "epikv"})
     CHECK_THROWS_WITH(parse_composition(name, builtin()), Catch::Contains("is not here: "));
 }
 
 TEST_CASE("bases that need more than what is held are refused by name") {
   for (const std::string base : {"h2o", "expected_attention", "critical_kv", "fastgen", "hashevict"})
-    CHECK_THROWS_AS(parse_composition("periodic(base=" + base + ")", builtin()), Error);
+    for (const std::string policy : {"periodic", "chunked", "blockwise"})
+      CHECK_THROWS_AS(parse_composition(policy + "(base=" + base + ")", builtin()), Error);
 }
 
 }  // namespace kvsim::policy::test::test_eviction_periodic
