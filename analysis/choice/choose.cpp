@@ -123,7 +123,7 @@ class Run {
         progress_(progress),
         tasks_(request.folder, ranks),
         folder_(opened(request, tasks_)) {
-    for (AskedPolicy& policy : draw_settings(registry, request.settings, request.seed))
+    for (AskedPolicy& policy : draw_settings(registry, request.settings, request.seed, true))
       tried_.push_back({std::move(policy)});
     split();
   }

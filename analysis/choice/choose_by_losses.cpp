@@ -20,7 +20,7 @@ class LossSearch {
   LossChoice choose(const policy::Registry& registry) {
     LossChoice out;
     // One in two has a representation, which is left out.
-    for (AskedPolicy& policy : draw_settings(registry, 2 * request_.settings, request_.seed))
+    for (AskedPolicy& policy : draw_settings(registry, 2 * request_.settings, request_.seed, false))
       if (!policy.composition.representation && out.tried.size() < request_.settings)
         out.tried.push_back({std::move(policy)});
     const Split split = split_by_chance(request_.runs.size(), request_.seed);

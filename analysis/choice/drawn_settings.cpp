@@ -1,6 +1,7 @@
 #include "analysis/choice/drawn_settings.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
@@ -38,14 +39,33 @@ bool legal(const ParamSpec& spec, const std::string& text) {
 }
 
 /// Whether a setting may have it: it knows no future and reads no file.
-bool may_serve(const policy::PolicySpec& spec) {
-  return !spec.is_oracle() && policy::complete(spec) && !spec.make_calibrator && spec.name != "uniform";
+bool may_serve(const policy::PolicySpec& spec, bool second_pass) {
+  const bool reads_file =
+      std::ranges::any_of(spec.params, [](const ParamSpec& param) { return param.required; });
+  return !spec.is_oracle() && !reads_file && (second_pass || !spec.needs.second_pass) &&
+         spec.name != "uniform";
 }
 
-std::vector<const policy::PolicySpec*> parts_of(const policy::Registry& registry, policy::Kind kind) {
+std::vector<const policy::PolicySpec*> parts_of(const policy::Registry& registry, policy::Kind kind,
+                                                bool second_pass) {
   std::vector<const policy::PolicySpec*> out;
   for (const policy::PolicySpec& spec : registry.policies())
-    if (spec.kind() == kind && may_serve(spec)) out.push_back(&spec);
+    if (spec.kind() == kind && may_serve(spec, second_pass)) out.push_back(&spec);
+  return out;
+}
+
+/// Published systems by their names: those that read all that they store.
+std::vector<std::string> systems_of(const policy::Registry& registry, bool second_pass) {
+  std::vector<std::string> out;
+  for (const policy::PresetSpec& preset : registry.presets()) {
+    const policy::Composition system = policy::parse_composition(preset.name, registry);
+    const auto serves = [&](const std::optional<policy::Part>& part) {
+      return !part || may_serve(*part->spec, second_pass);
+    };
+    if (!system.selection && serves(system.eviction) && serves(system.representation) &&
+        (second_pass || !system.needs().second_pass))
+      out.push_back(preset.name);
+  }
   return out;
 }
 
@@ -95,28 +115,40 @@ std::string drawn_value(const ParamSpec& spec, std::uint64_t key) {
 }
 
 std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::size_t count,
-                                       std::uint64_t seed) {
-  const std::vector<const policy::PolicySpec*> evictions = parts_of(registry, policy::Kind::eviction),
-                                               allocations = parts_of(registry, policy::Kind::allocation),
-                                               representations =
-                                                   parts_of(registry, policy::Kind::representation);
+                                       std::uint64_t seed, bool second_pass) {
+  const auto of = [&](policy::Kind kind) { return parts_of(registry, kind, second_pass); };
+  const std::vector<const policy::PolicySpec*> evictions = of(policy::Kind::eviction),
+                                               allocations = of(policy::Kind::allocation),
+                                               representations = of(policy::Kind::representation);
+  const std::vector<std::string> systems = systems_of(registry, second_pass);
+  const std::size_t known = evictions.size() + systems.size();
   std::vector<AskedPolicy> out;
-  // A permutation of the evictions, another in each round.
+  // A permutation of the evictions, another in each round; in the first of the systems, too.
   std::vector<std::size_t> order;
   // Many draws make no composition, or one that is there; sixteen for each that is asked for end the search.
-  for (std::uint64_t draw = 0; out.size() < count && draw < 16 * count + evictions.size(); ++draw) {
-    const std::uint64_t round = draw / evictions.size();
-    if (draw % evictions.size() == 0)
-      order = least_first(evictions.size(), [&](std::size_t i) { return combine({seed, round, i}); });
-    const policy::PolicySpec& eviction = *evictions[order[draw % evictions.size()]];
+  for (std::uint64_t draw = 0; out.size() < count && draw < 16 * count + known; ++draw) {
+    const bool first = draw < known;
+    const std::uint64_t round = first ? 0 : 1 + (draw - known) / evictions.size(),
+                        place = first ? draw : (draw - known) % evictions.size();
+    if (place == 0)
+      order = least_first(first ? known : evictions.size(), [&](std::size_t i) {
+        return combine({seed, round, i});
+      });
     const Dice dice{seed, draw};
-    const bool first = round == 0, all = eviction.as<policy::EvictionRule>()->keeps_all;
-    std::string text = part_text(eviction, dice, first);
-    if (!first && !all && !allocations.empty() && dice.share(Draw::allocation) < 1.0 / 3)
-      text += '+' + part_text(*allocations[drawn(dice.key(Draw::which, 0), allocations.size())], dice, false);
-    if ((all || (!first && dice.share(Draw::representation) < 0.5)) && !representations.empty())
-      text += '+' + part_text(*representations[drawn(dice.key(Draw::which, 1), representations.size())], dice,
-                              first);
+    std::string text;
+    if (order[place] >= evictions.size()) {
+      text = systems[order[place] - evictions.size()];
+    } else {
+      const policy::PolicySpec& eviction = *evictions[order[place]];
+      const bool all = eviction.as<policy::EvictionRule>()->keeps_all;
+      text = part_text(eviction, dice, first);
+      if (!first && !all && !allocations.empty() && dice.share(Draw::allocation) < 1.0 / 3)
+        text +=
+            '+' + part_text(*allocations[drawn(dice.key(Draw::which, 0), allocations.size())], dice, false);
+      if ((all || (!first && dice.share(Draw::representation) < 0.5)) && !representations.empty())
+        text += '+' + part_text(*representations[drawn(dice.key(Draw::which, 1), representations.size())],
+                                dice, first);
+    }
     try {
       policy::Composition composition = policy::parse_composition(text, registry);
       if (std::ranges::none_of(

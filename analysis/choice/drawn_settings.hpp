@@ -8,14 +8,15 @@
 
 namespace kvsim::analysis {
 
-/// `count` different compositions, fewer if that many cannot be found: a pure function of the registry and
-/// the seed. Evictions come in turns, each by a place of its own in every round, so that none is tried twice
-/// before all are tried once; in the first round they stand alone and by their defaults, but for `full`,
-/// which always has a representation. Later ones have an allocation in one case of three, a representation in
-/// one of two, and of every four numbers and choices one is another than by default (drawn_value()). Left out
-/// is what knows the future, needs a file or a calibration, and what stores a layer with another.
+/// `count` different compositions, fewer if that many cannot be found: a pure function of the registry, the
+/// seed and whether there is a model that can make a `second_pass`. The first round is of every eviction
+/// alone and by its defaults, but for `full`, which always has a representation, and of every published
+/// system that reads all that it stores, in an order of chance. In later rounds evictions come in turns, each
+/// by a place of its own in every round: with an allocation in one case of three, a representation in one of
+/// two, and of every four numbers and choices one is another than by default (drawn_value()). Left out is
+/// what knows the future or needs a file, and what stores a layer with another.
 std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::size_t count,
-                                       std::uint64_t seed);
+                                       std::uint64_t seed, bool second_pass);
 
 /// Half of so many prompts searches, the others confirm, as drawn before anything is looked at.
 struct Split {

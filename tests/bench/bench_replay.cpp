@@ -1,8 +1,8 @@
 // Compares replay with its physical limit: the causal Q K^T that it needs.
 //
-// A synthetic trace in bf16 of 4,096 tokens, d = 128 (4,032 prompt, 64 decode), one layer, one KV head per thread,
-// group of 4. The baseline computes the same lower-triangular Q K^T blocks for the same heads on the same
-// threads and nothing else.
+// A synthetic trace in bf16 of 4,096 tokens, d = 128 (4,032 prompt, 64 decode), one layer, one KV head per
+// thread, group of 4. The baseline computes the same lower-triangular Q K^T blocks for the same heads on the
+// same threads and nothing else.
 #include <oneapi/tbb/global_control.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <sys/resource.h>
@@ -90,6 +90,11 @@ int main(int argc, char** argv) {
                              [&] { run(one, study({"h2o"}, "20%", 1)); }, pairs);
   report("64 cells / 1 cell (h2o 20%)", many);
   std::printf("  marginal cost of a cell: %.2f %% of the first\n", (many.ratio - 1) / 63 * 100);
+
+  const trace::MemoryTrace answer = make(1, 4096, Elem::bf16, 1024);
+  report("1 cell that cuts every 128 of 1,024 generated tokens (20%) / snapkv",
+         paired([&] { run(answer, study({"periodic(base=snapkv)"}, "20%", 1)); },
+                [&] { run(answer, study({"snapkv"}, "20%", 1)); }, pairs));
 
   const trace::MemoryTrace four = make(4, 4096);
   report("64 cells, 4 lanes, 2 threads / bare QK^T on 2 threads",

@@ -25,15 +25,17 @@ inline void run(const trace::MemoryTrace& trace, const sim::Request& request) {
   sim::replay(trace::Sequence(trace), request, progress);
 }
 
-/// `heads` KV heads with four query heads each, d = 128, `length` tokens of which 64 are generated.
-inline trace::MemoryTrace make(std::uint32_t heads, std::uint64_t length, Elem elem = Elem::bf16) {
+/// `heads` KV heads with four query heads each, d = 128, `length` tokens of which `decode` are generated: by
+/// default as many as capture generates.
+inline trace::MemoryTrace make(std::uint32_t heads, std::uint64_t length, Elem elem = Elem::bf16,
+                               std::uint64_t decode = 64) {
   trace::SyntheticOptions options;
   options.elem = elem;
   options.layers = 1;
   options.kv_heads = heads;
   options.group = 4;
   options.head_dim = 128;
-  options.decode = 64;  // what capture generates by default
+  options.decode = decode;
   options.prompt = length - options.decode;
   return trace::synthetic_trace(options);
 }

@@ -271,7 +271,7 @@ void add_choose_command(Command app) {
   command
       .add_option(
           "--settings", request.settings, "N",
-          "How many settings are drawn: evictions with their parameters, allocations and\nrepresentations")
+          "How many settings are drawn: published systems, evictions with their parameters,\nallocations and representations")
       .check(between(std::size_t{1}, std::size_t{100000}));
   command.add_option("--loss", options->loss, "SHARE",
                      "Margin that the answers of the winner are compared with");

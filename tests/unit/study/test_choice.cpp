@@ -16,25 +16,36 @@
 using namespace kvsim;
 using namespace kvsim::analysis;
 
-TEST_CASE(
-    "drawn settings are different, the same for a seed, and begin with every eviction by its defaults") {
+TEST_CASE("drawn settings are different, the same for a seed, and begin with all that is known") {
   const policy::Registry& registry = policy::builtin();
-  const std::vector<AskedPolicy> settings = draw_settings(registry, 150, 7);
-  REQUIRE(settings.size() == 150);
-  std::set<std::string> params, evictions;
+  const bool second_pass = GENERATE(false, true);
+  const auto draw = [&](std::size_t count, std::uint64_t seed) {
+    return draw_settings(registry, count, seed, second_pass);
+  };
+  const std::vector<AskedPolicy> settings = draw(250, 7);
+  REQUIRE(settings.size() == 250);
+  std::set<std::string> params, evictions, systems;
   for (const AskedPolicy& setting : settings) {
     params.insert(setting.composition.params);
     CHECK(setting.composition.params == policy::parse_composition(setting.text, registry).params);
+    CHECK((second_pass || !setting.composition.needs().second_pass));
     const policy::PolicySpec& eviction = *setting.composition.eviction.spec;
     CHECK_FALSE(eviction.is_oracle());
-    CHECK(policy::complete(eviction));
     CHECK(eviction.keeps_all() <= setting.composition.representation.has_value());
-    if (evictions.insert(eviction.name).second && !eviction.keeps_all()) CHECK(setting.text == eviction.name);
+    if (registry.find_preset(setting.text))
+      systems.insert(setting.text);
+    else if (evictions.insert(eviction.name).second && !eviction.keeps_all())
+      CHECK(setting.text == eviction.name);
   }
+  CHECK((systems.count("lava.layers") > 0 && systems.count("adakv") > 0));
+  CHECK(systems.count("kvzip.layers") == (second_pass ? 1 : 0));
   CHECK(params.size() == settings.size());
   const auto served = std::count_if(
-      registry.policies().begin(), registry.policies().end(), [](const policy::PolicySpec& spec) {
-        return spec.kind() == policy::Kind::eviction && !spec.is_oracle() && policy::complete(spec);
+      registry.policies().begin(), registry.policies().end(), [&](const policy::PolicySpec& spec) {
+        const bool reads_file =
+            std::ranges::any_of(spec.params, [](const ParamSpec& p) { return p.required; });
+        return spec.kind() == policy::Kind::eviction && !spec.is_oracle() && !reads_file &&
+               (second_pass || !spec.needs.second_pass);
       });
   CHECK(evictions.size() == static_cast<std::size_t>(served));
   const auto texts = [](const std::vector<AskedPolicy>& all) {
@@ -42,12 +53,12 @@ TEST_CASE(
     for (const AskedPolicy& each : all) out.push_back(each.text);
     return out;
   };
-  CHECK(texts(draw_settings(registry, 150, 7)) == texts(settings));
-  CHECK(texts(draw_settings(registry, 150, 8)) != texts(settings));
+  CHECK(texts(draw(250, 7)) == texts(settings));
+  CHECK(texts(draw(250, 8)) != texts(settings));
   // Fewer are the first of more.
   std::vector<std::string> first = texts(settings);
   first.resize(40);
-  CHECK(texts(draw_settings(registry, 40, 7)) == first);
+  CHECK(texts(draw(40, 7)) == first);
 }
 
 TEST_CASE("a drawn value is legal and another than the default, where there is one") {
@@ -128,7 +139,7 @@ TEST_CASE("every press that kvpress.csv calls equal has a recipe, and no other p
       equal.insert(row[0]);
     }
   }
-  CHECK(equal.size() == 11);
+  CHECK(equal.size() == 12);
 }
 
 TEST_CASE("a recipe has the setting's numbers, and another setting has none") {
@@ -142,6 +153,8 @@ TEST_CASE("a recipe has the setting's numbers, and another setting has none") {
   CHECK(recipe_of("cap_kv(tau=3,sinks=8)", "kvpress") ==
         "CapPress(compression_ratio=0.750, tau=3, n_future_positions=512, n_sink=8)");
   CHECK(recipe_of("cur_dkv(of=keys)", "kvpress").empty());
+  CHECK(recipe_of("blockwise(size=64)", "kvpress") ==
+        "BlockPress(KeyDiffPress(compression_ratio=0.750), block_size=64)");
   CHECK(recipe_of("full+fp8(format=e5m2)", "vLLM") == "--kv-cache-dtype fp8_e5m2");
   CHECK(recipe_of("full+fp8(format=e5m2)", "SGLang") == "--kv-cache-dtype fp8_e5m2");
   CHECK(recipe_of("full+fp8(scale=head)", "vLLM").empty());
