@@ -41,8 +41,8 @@ struct ChoiceRequest {
   std::string model;   ///< the checkpoint, as typed
   std::vector<capture::WorkloadItem> items;
   CacheCap cap;
-  std::size_t settings = 128;  ///< drawn at most
-  std::uint64_t seed = 0;      ///< of settings, of the split, and of random policies
+  std::size_t settings = 96;  ///< drawn at most
+  std::uint64_t seed = 0;     ///< of settings, of the split, and of random policies
   /// Its first cut, element type, prefill chunk, threads, memory limit and tokens to generate.
   EvaluationOptions evaluation;
   bool resume = false;  ///< go on with the choice in the folder

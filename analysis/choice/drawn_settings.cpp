@@ -38,11 +38,13 @@ bool legal(const ParamSpec& spec, const std::string& text) {
   }
 }
 
-/// Whether a setting may have it: it knows no future and reads no file.
+/// Whether a setting may have it: it knows no future and reads no file. What fits values to queries takes
+/// longer than all other settings together.
 bool may_serve(const policy::PolicySpec& spec, bool second_pass) {
   const bool reads_file =
       std::ranges::any_of(spec.params, [](const ParamSpec& param) { return param.required; });
-  return !spec.is_oracle() && !reads_file && (second_pass || !spec.needs.second_pass) &&
+  const bool fits = spec.kind() == policy::Kind::representation && spec.needs.queries && spec.needs.values;
+  return !spec.is_oracle() && !reads_file && !fits && (second_pass || !spec.needs.second_pass) &&
          spec.name != "uniform";
 }
 

@@ -14,7 +14,8 @@ namespace kvsim::analysis {
 /// system that reads all that it stores, in an order of chance. In later rounds evictions come in turns, each
 /// by a place of its own in every round: with an allocation in one case of three, a representation in one of
 /// two, and of every four numbers and choices one is another than by default (drawn_value()). Left out is
-/// what knows the future or needs a file, and what stores a layer with another.
+/// what knows the future or needs a file, what stores a layer with another, and what fits values to queries,
+/// which takes longer than all others together.
 std::vector<AskedPolicy> draw_settings(const policy::Registry& registry, std::size_t count,
                                        std::uint64_t seed, bool second_pass);
 

@@ -1,10 +1,11 @@
 # Is kvsim choose worth it? On SmolLM2, under caps of a tenth and a quarter of the bytes in 16 bits: the chosen setting against every
 # eviction by its defaults, KVzip and every code of the whole cache that fits, and against the best of settings drawn at random, which
 # answer as many prompts in all; on the prompts that confirmed it. Run it in an empty folder with kvsim on the PATH; what is there is not
-# made again. Some four hours of one core; the table goes to standard output as CSV. NAMES: some of the tasks (keys ruler passkey).
+# made again. Some four hours of one core; the table goes to standard output as CSV. NAMES: some of the tasks (keys ruler passkey). MODEL
+# and CAPS: another model, and its caps in bytes, as in MODEL=traces/sample/model CAPS="200KiB 500KiB".
 set -euo pipefail
-model=$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")
-caps=(2250KiB 5625KiB)
+model=${MODEL:-$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")}
+read -ra caps <<<"${CAPS:-2250KiB 5625KiB}"
 
 prompts() {  # NAME KIND OPTIONS...
   [ -e "$1.jsonl" ] || kvsim workload "${@:2}" --context 1000 --count 32 --tokenizer "$model" -o "$1.jsonl"

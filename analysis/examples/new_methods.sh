@@ -8,7 +8,8 @@ model=$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")
 before=(tova keydiff+adakv keydiff lagkv critical_kv roco snapkv+adakv cake snapkv+xkv)
 new=(kvzip+one_threshold 'kvzip(plus=true)+one_threshold' defensive_kv.heads defensive_kv.layers lava.layers cur_dkv cap_kv compactor
   expected_attention finch caote 'reference_attention(rows=128)' 'reference_attention(rows=128)+fitted_values(rows=128)'
-  'reference_attention(queries=run)+one_threshold' 'reference_attention(queries=run)+one_threshold+fitted_values(queries=run)')
+  'reference_attention(queries=run)+one_threshold' 'reference_attention(queries=run)+one_threshold+fitted_values(queries=run)'
+  q_filters chunkkv chunked blockwise)
 controls=(random 'random(sinks=16,window=16)' streaming_llm)
 asked=()
 for policy in "${before[@]}" "${new[@]}" "${controls[@]}"; do asked+=(--policy "$policy"); done

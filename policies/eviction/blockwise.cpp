@@ -68,6 +68,7 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   held.prompt = std::min(shape.budget + size, shape.prompt);
   const Cost one = base.cost(held);
   Cost out = prompt_only(one);
+  out.prompt_rows = 0;  // they are computed anew
   out.prompt = std::ceil(real(behind) / real(size)) *
                (one.prompt + rows_anew(shape, held.prompt, std::min(one.prompt_rows, held.prompt)));
   return out;

@@ -61,9 +61,11 @@ Cost cost_of(const Params& params, const CostShape& shape) {
   const Part& base = params.part("base");
   CostShape chunk = shape;
   chunk.prompt = std::min(params.count("size"), shape.prompt);
-  chunk.budget = std::min(shape.budget, chunk.prompt);
+  chunk.budget =
+      std::max<std::size_t>(1, shape.budget * chunk.prompt / std::max<std::size_t>(1, shape.prompt));
   const Cost one = base.cost(chunk);
   Cost out = prompt_only(one);
+  out.prompt_rows = 0;  // they are computed anew
   out.prompt = real(shape.prompt) / real(std::max<std::size_t>(1, chunk.prompt)) *
                (one.prompt + rows_anew(shape, chunk.prompt, std::min(one.prompt_rows, chunk.prompt)));
   return out;

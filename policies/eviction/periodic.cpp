@@ -100,8 +100,9 @@ struct Shared {
                                 Position next, std::vector<double>& carried) const {
     const std::size_t pinned = set.prompt == "apart" ? of_prompt(positions) : 0;
     if (pinned == 0) return ranked(held, positions, target, next, carried);
-    const std::size_t answer = positions.size() - pinned,
-                      room = std::max(target - std::min(target, pinned), set.base.floor() - 1),
+    const std::size_t answer = positions.size() - pinned, least = set.base.floor() - 1,
+                      room = std::max(target - std::min(target, pinned),
+                                      least - std::min(least, set.rank.protection.sinks)),
                       stay = std::min(answer, room);
     std::vector<Position> out(std::min(pinned, target - std::min(target, stay)));
     std::iota(out.begin(), out.end(), Position{0});
@@ -124,7 +125,11 @@ struct Shared {
                                Position next, std::vector<double>& carried) const {
     CacheUnit now = unit;
     now.seed = combine({unit.seed, key_of("periodic"), static_cast<std::uint64_t>(next)});
-    const std::unique_ptr<Eviction> base = policy::ranked(set.base, now, held, positions, rule);
+    // The first tokens of the text may have left the layer's window or chunk, or are not seen.
+    const bool begins =
+        unit.span == 0 && unit.chunk == 0 && positions.front() < static_cast<Position>(prompt);
+    const auto first = begins ? 0 : static_cast<std::size_t>(positions.front());
+    const std::unique_ptr<Eviction> base = policy::ranked(set.base, now, held, positions, rule, first);
     std::vector<double> scores(base->scores().begin(), base->scores().end());
     if (set.carry != "none") {
       remember(scores, 0);
@@ -140,8 +145,6 @@ struct Shared {
       for (std::size_t i = 0; i < scores.size(); ++i)
         if (positions[i] < static_cast<Position>(prompt)) scores[i] += above;
     }
-    // The first tokens of the text may have left the layer's window or chunk.
-    const auto first = unit.span > 0 || unit.chunk > 0 ? static_cast<std::size_t>(positions.front()) : 0;
     const BlockOrder order(scores, set.rank.granularity, set.rank.tie, first);
     Protection protection = base->protection(target, positions.size());
     if (target < set.base.floor() && protection.window > 0)
@@ -313,7 +316,7 @@ PolicySpec spec() {
             "each at its own"}},
       .params =
           {policy_param("base", "snapkv(window=8)", "what ranks the tokens that are held"),
-           policy_param("first", "base", "what cuts the prompt"),
+           policy_param("first", "base", "what cuts the prompt; base: the same"),
            count_param("interval", "128", {1, 1 << 20}, "tokens that leave a full cache at once", "tokens"),
            choice_param(
                "prompt", "ranked", {"ranked", "kept", "apart"},

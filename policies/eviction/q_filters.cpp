@@ -144,8 +144,8 @@ PolicySpec spec() {
       .name = "q_filters",
       .summary = "keeps the keys that lie furthest along the direction that queries share",
       .paper =
-          "Godey, Devoto, Zhao, Scardapane, Minervini, de la Clergerie, Sagot, Q-Filters: Leveraging QK Geometry for "
-          "Efficient KV Cache Compression, arXiv 2025, https://arxiv.org/abs/2503.02812",
+          "Godey, Devoto, Zhao, Scardapane, Minervini, de la Clergerie, Sagot, Q-Filters: Leveraging "
+          "Query-Key Geometry for Efficient Key-Value Cache Compression, arXiv 2025, https://arxiv.org/abs/2503.02812",
       .details =
           "The filter of a query head is the first right singular vector of its queries after rotation, turned to where "
           "they point; a KV head has the mean of its query heads' filters. Score of a token: its key times the filter, "
@@ -154,7 +154,7 @@ PolicySpec spec() {
       .departures =
           {{"authors' code: filters from 3,000 queries at random of some 20 texts", "from all queries"},
            {"authors' code: a singular vector is turned so that more than half of the queries lie along it",
-            "so that their sum does, as in the paper"},
+            "so that their sum does"},
            {"kvpress: generated tokens are appended, no window", "decode=false, window=0"}},
       .params = with_optional_calibration(
           {sinks_param(0), window_param(64), granularity_param(), drop_param(), decode_param(), tie_param()}),

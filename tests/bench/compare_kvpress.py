@@ -4,6 +4,7 @@ how long they take.
 
     tests/bench/compare_kvpress.py KVSIM MODEL_DIR [--prompts 20] [--context 600] [--ratios 0.5 0.75 0.875] [--threads 1]
         [--new-tokens 8] [--clock wall|cpu] [--ours command|hf|hf-batch|hf-alone] [--random FAMILY] [--csv FILE]
+        [--presses PRESET ...]
 
 Needs kvpress, torch, transformers and h5py. A workload of needles is made with kvsim; the cache is cut before the question, in float32. kvpress runs its own
 pipeline on the tokens, press by press, because a press is the state of the model. Of kvsim one of three ways runs beside it:
@@ -63,6 +64,7 @@ PRESSES = {
     "cap_kv": kvpress.CapPress,
     "cur_dkv": kvpress.CURPress,
     "kvzip(sinks=4)+one_threshold": kvpress.KVzipPress,
+    "blockwise": lambda compression_ratio: kvpress.BlockPress(kvpress.KeyDiffPress(compression_ratio)),
 }
 NAMED = {re.sub(r"\([^)]*\)", "", name): name for name in PRESSES}  # as results have them
 EAGER = {"h2o.kvpress"}  # kvpress needs the attention weights there, and forbids them elsewhere
@@ -218,6 +220,16 @@ class Kvpress:
                 scores.update((layer.self_attn, press.score_val[i].clone()) for i, layer in enumerate(model.model.layers))
 
             press.compress_post = recorded_end
+        elif isinstance(press, kvpress.BlockPress):  # what it does to values says what it keeps of them; there are no scores of all
+            compress = press.compress
+
+            def recorded_blocks(module, hidden, keys, values, *rest):
+                marks = torch.arange(keys.shape[2], dtype=keys.dtype)[None, None, :, None].expand(keys.shape).contiguous()
+                marks = compress(module, hidden, keys, marks, *rest)[1]
+                scores[module] = torch.full((1, *keys.shape[1:3]), torch.nan), [set(head[:, 0].int().tolist()) for head in marks[0]]
+                return compress(module, hidden, keys, values, *rest)
+
+            press.compress = recorded_blocks
         elif press is not None:
             scorer = getattr(press, "press", press)
             score = scorer.score
@@ -229,6 +241,8 @@ class Kvpress:
             scorer.score = recorded
         text = pipeline._forward({"context_ids": torch.tensor([context]), "questions_ids": [torch.tensor([question])]},
                                  max_new_tokens=self.new_tokens, press=press)[0]
+        if isinstance(press, kvpress.BlockPress):
+            return text, [(nothing[0], kept) for nothing, kept in scores.values()]
         return text, [(of_layer[0], self.kept(press, module, of_layer[0])) for module, of_layer in scores.items()]
 
     @staticmethod
@@ -285,7 +299,10 @@ def main():
     parser.add_argument("--ours", choices=["command", "hf", "hf-batch", "hf-alone"], default="command")
     parser.add_argument("--random", metavar="FAMILY")
     parser.add_argument("--csv", metavar="FILE")
+    parser.add_argument("--presses", nargs="+", metavar="PRESET", help="some of them")
     arguments = parser.parse_args()
+    for name in set(PRESSES) - set(arguments.presses or PRESSES):
+        del PRESSES[name]
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
@@ -314,7 +331,7 @@ def compare(arguments, kvsim, baseline):
             return {(name, ratio): baseline.answer(name, budgets[ratio], context, question) for name, ratio in cells}
 
         if number == 0:  # warm
-            kvsim.answers(item, budgets.values()), baseline.answer("snapkv.kvpress", budgets[arguments.ratios[0]], context, question)
+            kvsim.answers(item, budgets.values()), baseline.answer(next(iter(PRESSES)), budgets[arguments.ratios[0]], context, question)
         if number % 2 == 0:
             (tokens, mine), (answers, other) = (timed(arguments.clock, kvsim.answers, item, budgets.values()),
                                                 timed(arguments.clock, theirs))

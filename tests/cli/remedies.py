@@ -189,7 +189,8 @@ POLICIES = [
      "{1} run.h5 --small run.h5 --ridge 0.01 -o kvp3.h5 --quiet && kvsim trace predict kvp3.h5 tx.h5 --small tx.h5"),
     ("calibrate kvqant long.h5 -o k1.h5 --quiet", r"Did you mean (\w+)", "kvqant => {1}"),
     ("calibrate kivi long.h5 -o k2.h5 --quiet", r"These do: (\w+)", "kivi => {1}"),
-    ("calibrate snapkv long.h5 -o k3.h5 --quiet", r"Known: (\w+)|Did you mean (\w+)", "snapkv => {1}"),
+    ("calibrate snapkv long.h5 -o k3.h5 --quiet", r"These do: (\w+)", "snapkv => {1}"),
+    ("calibrate xyzzy long.h5 -o k4.h5 --quiet", r"Known: (\w+)", "xyzzy => {1}"),
     ("$R kvzip", "write it to a file: kvsim capture (--second-pass)",
      "kvsim capture --model $M --prompt text.txt --max-new-tokens 1 --quiet -o zp.h5 {1} zip.h5 && kvsim replay zp.h5 --quiet --budget 40 "
      "--policy 'kvzip(file=zip.h5)'"),

@@ -73,10 +73,11 @@ LogitRule LogitRule::of(const Prompt& prompt, const CacheUnit& unit, const Needs
 }
 
 std::unique_ptr<Eviction> ranked(const Part& base, const CacheUnit& unit, const HeldRows& held,
-                                 std::span<const Position> positions, const LogitRule& rule) {
+                                 std::span<const Position> positions, const LogitRule& rule,
+                                 std::size_t first) {
   std::unique_ptr<Eviction> out = base.make_eviction(unit);
   show_rows(*out, unit, held, positions, rule);
-  out->finish_prompt(HeldPrompt(held, positions, rule));
+  out->finish_prompt(HeldPrompt(held, positions, rule, first));
   return out;
 }
 

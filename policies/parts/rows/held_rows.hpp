@@ -109,9 +109,11 @@ struct LogitRule {
 /// What a cache holds, as if it were a prompt.
 class HeldPrompt final : public Prompt {
  public:
-  HeldPrompt(const HeldRows& rows, std::span<const Position> positions, const LogitRule& rule)
-      : rows_(rows), positions_(positions), rule_(rule) {}
+  HeldPrompt(const HeldRows& rows, std::span<const Position> positions, const LogitRule& rule,
+             std::size_t first)
+      : rows_(rows), positions_(positions), rule_(rule), first_(first) {}
   std::size_t length() const override { return positions_.size(); }
+  std::size_t first() const override { return first_; }
   std::size_t position(std::size_t row) const override { return static_cast<std::size_t>(positions_[row]); }
   MatrixView keys(int lane) const override { return rows_.keys(static_cast<std::size_t>(lane)); }
   MatrixView values(int lane) const override { return rows_.values(static_cast<std::size_t>(lane)); }
@@ -125,10 +127,13 @@ class HeldPrompt final : public Prompt {
   const HeldRows& rows_;
   std::span<const Position> positions_;
   const LogitRule& rule_;
+  std::size_t first_;
 };
 
-/// Returns `base` once it has seen tokens at ascending `positions`.
+/// Returns `base` once it has seen tokens at ascending `positions`. `first`: of the text, if these do not
+/// begin it, which then has no sinks here.
 std::unique_ptr<Eviction> ranked(const Part& base, const CacheUnit& unit, const HeldRows& held,
-                                 std::span<const Position> positions, const LogitRule& rule);
+                                 std::span<const Position> positions, const LogitRule& rule,
+                                 std::size_t first = 0);
 
 }  // namespace kvsim::policy

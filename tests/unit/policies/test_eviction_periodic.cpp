@@ -181,6 +181,10 @@ TEST_CASE("prompt=apart shows the base the answer alone") {
   const Run lengths = of_lengths(8, {5, 9, 8, 3, 2, 1, 4, 7, 6, 2});
   CHECK(feed("periodic(base=snapkv(window=2),interval=4,prompt=apart)", lengths, 9).held ==
         std::vector<Positions>{{0, 1, 2, 3, 4, 5, 6, 7, 8}, {0, 1, 2, 3, 8, 9}});
+  // The base's sinks are those of the text, not the answer's first tokens.
+  CHECK(
+      feed("periodic(base=l2_norm(sinks=2),interval=2,prompt=apart)", of_lengths(3, {5, 9, 8, 7, 6, 1, 2}), 6)
+          .held.back() == Positions{0, 1, 2, 5, 6});
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     const Run run = attending_run({.prompt = 5, .decode = 30, .n_lanes = 1, .group = 2}, seed);
     const std::size_t interval = 1 + seed % 4, window = 2;
@@ -376,7 +380,8 @@ TEST_CASE("another policy may cut the prompt, by hand") {
                     Catch::Contains("ranks single KV heads"));
   // What ranks layers by itself ranks the base's KV heads here.
   const Run two = attending_run({.prompt = 14, .decode = 6, .n_lanes = 1, .group = 2}, 3);
-  CHECK(feed("periodic(base=snapkv(window=2),first=tova)", two, 9).kept == feed("tova(unit=lane)", two, 9).kept);
+  CHECK(feed("periodic(base=snapkv(window=2),first=tova)", two, 9).kept ==
+        feed("tova(unit=lane)", two, 9).kept);
 }
 
 TEST_CASE("every chunk keeps its share, by hand and as its definition says") {
