@@ -26,12 +26,20 @@ constexpr float kLevels[4][8] = {{0.7979F},
                                  {0.2451F, 0.7560F, 1.3439F, 2.1519F},
                                  {0.1284F, 0.3880F, 0.6568F, 0.9423F, 1.2562F, 1.6180F, 2.0690F, 2.7326F}};
 
-float nearest_level(float x, std::uint64_t bits) {
+/// Puts the nearest level, divided by `root`, in the place of each number.
+void to_nearest_levels(std::span<float> vector, float root, std::uint64_t bits, std::vector<int>& scratch) {
   const float* const levels = kLevels[bits - 1];
-  const std::size_t n = std::size_t{1} << (bits - 1);
-  std::size_t level = 0;
-  while (level + 1 < n && std::fabs(x) > (levels[level] + levels[level + 1]) / 2) ++level;
-  return x < 0 ? -levels[level] : levels[level];
+  const int n = 1 << (bits - 1);
+  scratch.assign(vector.size(), 0);
+  for (int level = 0; level + 1 < n; ++level) {
+    const float middle = (levels[level] + levels[level + 1]) / 2;
+    for (std::size_t c = 0; c < vector.size(); ++c)
+      scratch[c] += std::fabs(vector[c] * root) > middle ? 1 : 0;
+  }
+  for (std::size_t c = 0; c < vector.size(); ++c) {
+    const float level = levels[scratch[c]];
+    vector[c] = (vector[c] * root < 0 ? -level : level) / root;
+  }
 }
 
 enum class Form { mse, product, sign, range };
@@ -63,18 +71,32 @@ Rows normal_rows(std::size_t dim, std::uint64_t seed, std::string_view use, bool
   return {rows.begin(), rows.end()};
 }
 
-/// out = rows * x, or its transpose times x.
-void multiply(const Rows& rows, std::span<const float> x, bool transposed, Rows& out) {
-  const std::size_t dim = x.size();
-  out.assign(dim, 0);
-  for (std::size_t i = 0; i < dim; ++i) {
-    const float* const row = rows.data() + i * dim;
-    if (transposed)
-      for (std::size_t c = 0; c < dim; ++c) out[c] += x[i] * row[c];
-    else
-      for (std::size_t c = 0; c < dim; ++c) out[i] += x[c] * row[c];
+/// A square matrix by its rows and by its columns, so that products with it and with its transpose go along
+/// memory.
+class Square {
+ public:
+  explicit Square(Rows rows, std::size_t dim) : rows_(std::move(rows)), columns_(rows_.size()) {
+    for (std::size_t i = 0; i < dim; ++i)
+      for (std::size_t c = 0; c < dim; ++c) columns_[c * dim + i] = rows_[i * dim + c];
   }
-}
+  /// out = this * x, or its transpose times x.
+  void multiply(std::span<const float> x, bool transposed, Rows& out) const {
+    constexpr std::size_t kTurn = 4;  // because sums are read and written at every turn
+    const std::size_t dim = x.size();
+    const float* from = (transposed ? rows_ : columns_).data();
+    out.assign(dim, 0);
+    std::size_t i = 0;
+    for (; i + kTurn <= dim; i += kTurn, from += kTurn * dim)
+      for (std::size_t c = 0; c < dim; ++c)
+        out[c] = (((out[c] + x[i] * from[c]) + x[i + 1] * from[dim + c]) + x[i + 2] * from[2 * dim + c]) +
+                 x[i + 3] * from[3 * dim + c];
+    for (; i < dim; ++i, from += dim)
+      for (std::size_t c = 0; c < dim; ++c) out[c] += x[i] * from[c];
+  }
+
+ private:
+  Rows rows_, columns_;
+};
 
 /// One side of the cache.
 class TurboCode {
@@ -84,9 +106,9 @@ class TurboCode {
   TurboCode(Form form, std::uint64_t bits, const Rule& rule, std::size_t dim = 0, std::uint64_t seed = 0)
       : form_(form), bits_(bits), hadamard_(rule.hadamard), unit_length_(rule.unit_length) {
     if (dim == 0 || form == Form::range) return;
-    if (!hadamard_) turn_ = std::make_shared<const Rows>(normal_rows(dim, seed, "turboquant", true));
+    if (!hadamard_) turn_ = std::make_shared<const Square>(normal_rows(dim, seed, "turboquant", true), dim);
     if (form == Form::product)
-      signs_ = std::make_shared<const Rows>(normal_rows(dim, seed, "turboquant.signs", false));
+      signs_ = std::make_shared<const Square>(normal_rows(dim, seed, "turboquant.signs", false), dim);
   }
 
   void code(std::span<float> vector, std::size_t /*lane*/) const {
@@ -101,10 +123,12 @@ class TurboCode {
     turn(vector, false);
     const float root = std::sqrt(static_cast<float>(vector.size()));
     const std::uint64_t bits = form_ == Form::mse ? bits_ : bits_ - 1;
-    Rows turned(vector.begin(), vector.end());
+    const bool measures = form_ != Form::mse || unit_length_;
+    const Rows turned = measures ? Rows(vector.begin(), vector.end()) : Rows();
+    std::vector<int> scratch;
+    to_nearest_levels(vector, root, bits, scratch);
     double left = 0, length = 0;
-    for (std::size_t c = 0; c < vector.size(); ++c) {
-      vector[c] = nearest_level(vector[c] * root, bits) / root;
+    for (std::size_t c = 0; c < turned.size(); ++c) {
       const double error = static_cast<double>(turned[c]) - static_cast<double>(vector[c]);
       left += error * error;
       length += static_cast<double>(vector[c]) * static_cast<double>(vector[c]);
@@ -132,16 +156,16 @@ class TurboCode {
   void turn(std::span<float> x, bool back) const {
     if (hadamard_) return hadamard(x);
     Rows out;
-    multiply(*turn_, x, back, out);
+    turn_->multiply(x, back, out);
     std::copy(out.begin(), out.end(), x.begin());
   }
   /// sqrt(pi / 2) / d |r| S' sign(S r), with r what is left of the unit vector.
   void add_signs(Rows unit, float left, std::span<float> coded) const {
     for (std::size_t c = 0; c < unit.size(); ++c) unit[c] -= coded[c];
     Rows products, sum;
-    multiply(*signs_, unit, false, products);
+    signs_->multiply(unit, false, products);
     for (float& product : products) product = product > 0 ? 1.0F : -1.0F;
-    multiply(*signs_, products, true, sum);
+    signs_->multiply(products, true, sum);
     const float factor = std::sqrt(std::numbers::pi_v<float> / 2) / static_cast<float>(unit.size()) * left;
     for (std::size_t c = 0; c < unit.size(); ++c) coded[c] += factor * sum[c];
   }
@@ -149,7 +173,7 @@ class TurboCode {
   Form form_;
   std::uint64_t bits_;
   bool hadamard_, unit_length_;
-  std::shared_ptr<const Rows> turn_{}, signs_{};  ///< [dim, dim]
+  std::shared_ptr<const Square> turn_{}, signs_{};
 };
 
 Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {

@@ -14,7 +14,13 @@ using namespace kvsim::bench;
 namespace {
 
 constexpr std::size_t kTokens = 4096, kDim = 128;
-const std::vector<std::string> kCodecs = {"scalar(bits=4)", "kivi(bits=4)", "kivi", "fp8", "q4_0", "turboquant(bits=4)"};
+const std::vector<std::string> kCodecs = {"scalar(bits=4)",
+                                          "kivi(bits=4)",
+                                          "kivi",
+                                          "fp8",
+                                          "q4_0",
+                                          "turboquant(bits=4)",
+                                          "turboquant(bits=4,rotation=hadamard)"};
 
 /// One lane of Gaussian numbers, all of it kept.
 class Lane final : public policy::Prompt {

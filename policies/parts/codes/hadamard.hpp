@@ -2,14 +2,29 @@
 /// The Walsh-Hadamard transform.
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <span>
 
 namespace kvsim::policy {
 
+/// The first three levels of the transform of eight numbers: each becomes its partner and itself, or less
+/// itself.
+inline void hadamard_of_eight(float* x) {
+  using Eight [[gnu::vector_size(32)]] = float;
+  Eight v;
+  std::memcpy(&v, x, sizeof v);
+  v = __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6) + v * Eight{1, -1, 1, -1, 1, -1, 1, -1};
+  v = __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5) + v * Eight{1, 1, -1, -1, 1, 1, -1, -1};
+  v = __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3) + v * Eight{1, 1, 1, 1, -1, -1, -1, -1};
+  std::memcpy(x, &v, sizeof v);
+}
+
 /// Multiplies by the symmetric orthogonal matrix with entries (-1)^(ones that i and j share in binary) /
 /// sqrt(n), which is its own inverse. The size n is a power of two.
 inline void hadamard(std::span<float> x) {
-  for (std::size_t half = 1; half < x.size(); half *= 2)
+  const bool eights = x.size() >= 8;
+  for (std::size_t first = 0; eights && first < x.size(); first += 8) hadamard_of_eight(x.data() + first);
+  for (std::size_t half = eights ? 8 : 1; half < x.size(); half *= 2)
     for (std::size_t first = 0; first < x.size(); first += 2 * half)
       for (std::size_t i = first; i < first + half; ++i) {
         const float a = x[i], b = x[i + half];
