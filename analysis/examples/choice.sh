@@ -49,7 +49,7 @@ spent = sum(int(row["prompts"]) for row in tried)
 print(*random.Random(1).sample([row["setting"] for row in tried], max(1, spent // len(search))), sep="\n")
 END
   )
-  local evaluate=(kvsim evaluate --model "$model" --cut "$2" --budget "$3" --elem f16 --mode teacher,greedy --quiet --format csv --overwrite)
+  local evaluate=(kvsim evaluate --model "$model" --cut "$2" --budget "$3" --elem f16 --quiet --format csv --overwrite)
   "${evaluate[@]}" --workload "$name-search.jsonl" "${asked[@]}" -o "$name-guesses.csv"
   local best
   best=$(python3 - "$name-guesses.csv" <<'END'
