@@ -154,14 +154,15 @@ class ChunkObserver final : public model::RunObserver {
     const SeenKeys& seen = seen_[layer * model_.n_kv_heads + kv_head];
     const std::size_t dim = model_.head_dim, total = seen.rows.size() / dim, first = total - n;
     const std::size_t at = (std::size_t{layer} * model_.n_q_heads + head) * out_.prompt + chunk_->begin;
+    const DotRows products(seen.rows.data(), dim, total, dim);
+    std::vector<float> product(total);
     std::vector<double> weights(total);
     for (std::size_t i = 0; i < n; ++i) {
       const std::size_t count = first + i + 1;
+      products.products(queries + i * dim, count, product.data());
       double largest = static_cast<double>(model_.sink(layer, head)), sum = 0;
       for (std::size_t j = 0; j < count; ++j) {
-        weights[j] = capped(
-            model_.attn_scale * static_cast<double>(dot(queries + i * dim, seen.rows.data() + j * dim, dim)),
-            model_.logit_softcap);
+        weights[j] = capped(model_.attn_scale * static_cast<double>(product[j]), model_.logit_softcap);
         largest = std::max(largest, weights[j]);
       }
       sum = std::exp(static_cast<double>(model_.sink(layer, head)) - largest);

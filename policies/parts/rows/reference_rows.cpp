@@ -79,14 +79,16 @@ ReferenceRows::ReferenceRows(const Prompt& prompt, const CacheUnit& unit, int la
   const double scale = prompt.scale(), cap = prompt.cap();
   weights.resize(n * keys);
   sums.resize(n);
+  const DotRows products(key.data, key.stride, keys, key.cols);
+  std::vector<float> product(keys);
   for (std::size_t i = 0; i < n; ++i) {
     const std::size_t at = (i % rows + 1) * there / rows - 1;
     const float* query = asked.file.empty()
                              ? prompt.queries(lane * unit.group + static_cast<int>(i / rows)).row(at).data()
                              : repeated.data() + (i / rows * there + at) * key.cols;
+    products.products(query, keys, product.data());
     double* row = weights.data() + i * keys;
-    for (std::size_t j = 0; j < keys; ++j)
-      row[j] = capped(scale * static_cast<double>(dot(query, key.row(j).data(), key.cols)), cap);
+    for (std::size_t j = 0; j < keys; ++j) row[j] = capped(scale * static_cast<double>(product[j]), cap);
     const double largest = *std::max_element(row, row + keys);
     for (std::size_t j = 0; j < keys; ++j) sums[i] += row[j] = std::exp(row[j] - largest);
   }
