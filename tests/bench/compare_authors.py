@@ -6,9 +6,9 @@ kvpress's BlockPress and ChunkPress over KeyDiffPress.
 
 CLONES holds R-KV (github.com/Zefan-Cai/R-KV at d15c976), G-KV (microsoft/G-KV, 6db3b2e), ReasoningPathCompression (jiwonsong-dev, 00e64b7),
 triattention (WeianMao, c3744ee6) and qfilters (NathanGodey, cda5c38). KVSIM is the program of the build. Needs kvpress 0.5.5, torch,
-transformers, numpy and h5py (tools/python_env.sh makes a Python with all but the first). Every method cuts the prompt of TRACE.h5 once; what
-TriAttention and Q-Filters know of queries both sides measure on OTHER.h5. Prints per method and budget how many lanes keep other positions, and
-how many positions of how many. Values handed to the authors' code are positions, so that what it returns says what it keeps.
+transformers, numpy and h5py (tools/python_env.sh makes a Python with all but the first). Every method cuts the prompt of TRACE.h5 once;
+what TriAttention and Q-Filters know of queries both sides measure on OTHER.h5. Prints per method and budget how many lanes keep other
+positions, and how many positions of how many. Values handed to the authors' code are positions, so that what it returns says what it keeps.
 """
 import argparse
 import contextlib
@@ -69,7 +69,8 @@ def r_kv(clones):
     utils = load("rkv.utils", clones / "R-KV/rkv/utils.py")
     module = load("rkv.compression.r1_kv", clones / "R-KV/rkv/compression/r1_kv.py", cal_similarity=utils.cal_similarity,
                   compute_attention_scores=utils.compute_attention_scores)
-    return lambda layer, budget, _: positions(module.R1KV(budget=budget, window_size=8, mix_lambda=0.1).update_kv(layer.k, layer.q[:, :, -8:], layer.v)[1])
+    return lambda layer, budget, _: positions(
+        module.R1KV(budget=budget, window_size=8, mix_lambda=0.1).update_kv(layer.k, layer.q[:, :, -8:], layer.v)[1])
 
 
 def g_kv(clones):
@@ -139,7 +140,8 @@ def triattention(clones, inv_freq, other, prompt):
         dim = layer.k.shape[-1]
         method.config = types.SimpleNamespace(device="cpu", dtype=torch.float32, layer_perhead_aggregation="max")
         method.rotary, method.rope_style, method.attention_scale, method.head_dim = rotation, "half", 1.0, dim
-        method.omega, method.freq_scale_sq, method.offsets = inv_freq, torch.ones(dim // 2), pruning_utils.build_geometric_offsets(65536, "cpu")
+        method.omega, method.freq_scale_sq = inv_freq, torch.ones(dim // 2)
+        method.offsets = pruning_utils.build_geometric_offsets(65536, "cpu")
         method.num_attention_heads, method.num_key_value_heads = layer.q.shape[1], layer.k.shape[1]
         method.num_key_value_groups = layer.q.shape[1] // layer.k.shape[1]
         method.normalize_scores, method.generator, method.score_aggregation = True, None, "mean"
@@ -177,10 +179,11 @@ def main():
         arrays, other = np.load(folder / "run.npz"), np.load(folder / "other.npz")
         with h5py.File(asked.trace) as file:
             inv_freq = torch.from_numpy(file["model/inv_freq"][:])
-        forms = ["redundancy", "group_peaks", "observation_window(window=32,pool=avg:7,unit=layer)", *(f"{name}(file={folder}/{name}.h5)" for name in ("query_frequencies", "q_filters")),
+        forms = ["redundancy", "group_peaks", "observation_window(window=32,pool=avg:7,unit=layer)",
+                 *(f"{name}(file={folder}/{name}.h5)" for name in ("query_frequencies", "q_filters")),
                  "blockwise", "chunked(base=keydiff.kvpress,size=500)"]
-        kvsim("replay", asked.trace, *(text for form in forms for text in ("--policy", form)), "--budget", asked.budgets, "--decisions", folder / "held.h5",
-              "--format", "csv", "-o", folder / "rows.csv")
+        kvsim("replay", asked.trace, *(text for form in forms for text in ("--policy", form)), "--budget", asked.budgets,
+              "--decisions", folder / "held.h5", "--format", "csv", "-o", folder / "rows.csv")
         cells = list(csv.DictReader(open(folder / "rows.csv", newline="")))
         with h5py.File(folder / "held.h5") as file:
             prompt, layers, heads = (int(file.attrs[name]) for name in ("prompt_tokens", "n_layers", "n_kv_heads"))
