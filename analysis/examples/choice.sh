@@ -54,12 +54,14 @@ END
   local best
   best=$(python3 - "$name-guesses.csv" <<'END'
 import csv, sys
-found = {}
+found, large = {}, set()
 for row in csv.DictReader(open(sys.argv[1])):
-    if not row["skipped"]:
-        of = found.setdefault(row["params"], [0, 0])
-        of[row["mode"] == "teacher"] += float(row["kl"]) if row["mode"] == "teacher" else row["right_full"] == row["right"] == "1"
-print(max(found, key=lambda params: (found[params][0], -found[params][1])))
+    if row["skipped"] or float(row["kept_tokens"]) > float(row["budget_tokens"]) + 0.5:
+        large.add(row["params"])  # or does not run
+        continue
+    of = found.setdefault(row["params"], [0, 0])
+    of[row["mode"] == "teacher"] += float(row["kl"]) if row["mode"] == "teacher" else row["right_full"] == row["right"] == "1"
+print(max(found.keys() - large, key=lambda params: (found[params][0], -found[params][1])))
 END
   )
   "${evaluate[@]}" --workload "$1-$2.jsonl" --policy "$best" -o unfinished.csv
