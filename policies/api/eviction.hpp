@@ -163,7 +163,7 @@ class Prompt {
   virtual std::size_t length() const = 0;
   /// The position of row 0: 0, unless the layer's sliding window has left earlier tokens behind.
   virtual std::size_t first() const { return 0; }
-  virtual std::size_t position(std::size_t row) const { return first() + row; }
+  virtual std::size_t position(std::size_t row) const { return first() + row; }  ///< of a row
   /// Returns how many of the text's first `n` tokens are among the rows, as the first of them.
   std::size_t sinks(std::size_t n) const { return std::min(n - std::min(n, first()), length()); }
   virtual MatrixView keys(int lane) const = 0;

@@ -4,7 +4,6 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,17 +41,20 @@ struct Settings {
   std::size_t target(std::size_t budget) const {
     return std::max(base.floor() - 1, budget - std::min(budget, share > 0 ? 1 : interval));
   }
-  /// Returns how many tokens may stay as the answer has `answer` of them behind a text of `text`, of which
-  /// `pinned` are held; none where no round ends.
-  std::optional<std::size_t> share_of(std::size_t text, std::size_t answer, std::size_t pinned,
-                                      std::size_t window) const {
-    const bool together = prompt == "ranked";
-    const std::size_t ranked = answer - (together ? 0 : std::min(window, answer));
-    if (ranked == 0 || ranked % interval != 0) return std::nullopt;
+  /// How many of the answer's tokens compete: all, or those before the window.
+  std::size_t competing(std::size_t answer, std::size_t window) const {
+    return answer - (prompt == "ranked" ? 0 : std::min(window, answer));
+  }
+  bool round_ends(std::size_t answer, std::size_t window) const {
+    const std::size_t n = competing(answer, window);
+    return share > 0 && n > 0 && n % interval == 0;
+  }
+  /// Returns how many tokens may stay then, behind a text of `text`, of which `pinned` are held.
+  std::size_t share_of(std::size_t text, std::size_t answer, std::size_t pinned, std::size_t window) const {
     const auto part = [&](std::size_t of) {
       return static_cast<std::size_t>(share * static_cast<double>(of));
     };
-    return together ? part(text + answer) : pinned + window + part(ranked);
+    return prompt == "ranked" ? part(text + answer) : pinned + window + part(competing(answer, window));
   }
 
   /// Whether the prompt is cut by what cuts the answer.
@@ -192,13 +194,12 @@ class PeriodicDecoder final : public Decoder, public Renewing {
   /// How many tokens stay beside the arriving one.
   std::size_t rest(const Arrival& arrival) const {
     const Settings& set = shared_->set;
-    const std::size_t held = arrival.slots.size();
-    std::size_t out = arrival.full ? set.target(held) : held;
-    if (set.share == 0) return out;
-    const auto share =
-        set.share_of(shared_->prompt, static_cast<std::size_t>(arrival.position) - shared_->prompt,
-                     shared_->of_prompt(arrival.slots), window_);
-    return share ? std::min(out, std::max(*share, set.base.floor() - 1)) : out;
+    const std::size_t held = arrival.slots.size(), out = arrival.full ? set.target(held) : held,
+                      answer = static_cast<std::size_t>(arrival.position) - shared_->prompt;
+    if (!set.round_ends(answer, window_)) return out;
+    const std::size_t share =
+        set.share_of(shared_->prompt, answer, shared_->of_prompt(arrival.slots), window_);
+    return std::min(out, std::max(share, set.base.floor() - 1));
   }
   void take(const Step& step) {
     held_.resize(step.slots.size());

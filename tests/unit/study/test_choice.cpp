@@ -31,6 +31,7 @@ TEST_CASE("drawn settings are different, the same for a seed, and begin with all
     CHECK((second_pass || !setting.composition.needs().second_pass));
     const policy::PolicySpec& eviction = *setting.composition.eviction.spec;
     CHECK_FALSE(eviction.is_oracle());
+    CHECK((second_pass || policy::complete(eviction)));
     CHECK(eviction.keeps_all() <= setting.composition.representation.has_value());
     if (registry.find_preset(setting.text))
       systems.insert(setting.text);
