@@ -368,7 +368,7 @@ class ContextRun {
     model_.documents.keep(kKeptPrompts * whole.header().n_tokens());
     if (assembly.choice == sim::Assembly::Choice::across)
       sim::choose_across(pieces, assembly.alpha, options_.threads);
-    trace::MemoryTrace trace = sim::place_documents(whole, pieces, options_.threads);
+    trace::MemoryTrace trace = sim::place_pieces(whole, pieces, options_.threads);
     return {std::move(runs), std::move(pieces), std::move(trace)};
   }
 
@@ -402,12 +402,13 @@ class ContextRun {
 
   std::vector<PieceOrigin> origins(const sim::Assembly& assembly) const {
     const WorkloadItem& item = items_.front();
-    if (item.documents.empty())
+    if (item.documents.empty() && item.before.empty())
       usage_error("marks no documents to put a prompt together of", item.id,
                   "Make prompts of the kind documents, or write the field: traces/workloads/README.md.");
     const capture::Prompt& prompt = load(item);
     const std::vector<std::int32_t> frame = prompt.tokenizer->encode("");
-    return piece_origins(prompt.ids, capture::document_tokens(item, prompt.ids, *prompt.tokenizer),
+    return piece_origins(prompt.ids, capture::earlier_ids(item, *prompt.tokenizer),
+                         capture::document_tokens(item, prompt.ids, *prompt.tokenizer),
                          !frame.empty() && frame[0] == prompt.ids[0] ? 1 : 0, assembly, item.id);
   }
 
@@ -485,11 +486,17 @@ class ContextRun {
   void check_context() {
     const std::uint64_t prompt = model_.prompt.ids.size(),
                         more = most_new_tokens(request_, prompt, context_tokens(model_.prompt));
-    positions_ = prompt + more;
+    const bool edited = std::ranges::any_of(options_.assemblies, [](const sim::Assembly& assembly) {
+      return assembly.choice == sim::Assembly::Choice::edit && assembly.tokens == 0;
+    });
+    const std::uint64_t before =
+        edited ? capture::earlier_ids(items_.front(), *model_.prompt.tokenizer).size() : 0;
+    positions_ = std::max(prompt + more, before);
     for (const Loaded* model : {&model_, drafter_}) {
       if (model == nullptr) continue;
       try {
         capture::check_context(prompt, more, model->config.max_positions);
+        capture::check_context(before, 0, model->config.max_positions);
       } catch (const Error& error) {
         usage_error(error.what(), items_.front().id + (model == drafter_ ? ", " + model->model_dir : ""));
       }

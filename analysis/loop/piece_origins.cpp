@@ -59,9 +59,17 @@ std::vector<PieceOrigin> without(std::span<const std::int32_t> ids, const Span& 
   return out;
 }
 
+std::vector<PieceOrigin> unedited(std::span<const std::int32_t> ids, std::span<const std::int32_t> before) {
+  std::vector<PieceOrigin> out;
+  for (sim::Piece& piece : sim::unedited_pieces(before, ids))
+    out.push_back({std::move(piece), {before.begin(), before.end()}});
+  return out;
+}
+
 }  // namespace
 
-std::vector<PieceOrigin> piece_origins(std::span<const std::int32_t> ids, std::span<const Span> documents,
+std::vector<PieceOrigin> piece_origins(std::span<const std::int32_t> ids,
+                                       std::span<const std::int32_t> before, std::span<const Span> documents,
                                        std::uint64_t lead, const sim::Assembly& assembly,
                                        const std::string& where) {
   std::vector<Span> pieces;
@@ -72,7 +80,10 @@ std::vector<PieceOrigin> piece_origins(std::span<const std::int32_t> ids, std::s
       usage_error(
           "has " + std::to_string(pieces.size()) + " documents, and " + assembly.name + " asks for another",
           where);
-    return without(ids, pieces[assembly.tokens - 1]);
+    if (assembly.tokens == 0 && before.empty())
+      usage_error("has no earlier version, which " + assembly.name + " takes over", where,
+                  "Write it into the field before: traces/workloads/README.md.");
+    return assembly.tokens == 0 ? unedited(ids, before) : without(ids, pieces[assembly.tokens - 1]);
   }
   if (pieces.empty()) return {};
   if (assembly.choice == Choice::across) return reversed(ids, pieces);

@@ -24,11 +24,12 @@ struct PieceOrigin {
 /// The pieces of a prompt, ascending, without its last token. `documents`: tokens [begin, end), ascending.
 /// `lead`: tokens that the tokenizer puts before every text. They come from the run
 ///   of the documents in reverse order (Choice::across), each where it stands there,
-///   of the prompt without its new document (Choice::edit),
+///   of the prompt without its new document, or of `before`, its earlier version (Choice::edit),
 ///   of each piece alone behind the lead (any other choice).
 /// What stands before the first document is a piece of its own. Throws Error(usage) at `where` for a document
-/// that the prompt does not have.
+/// that the prompt does not have, and for an earlier version where there is none.
 std::vector<PieceOrigin> piece_origins(std::span<const std::int32_t> ids,
+                                       std::span<const std::int32_t> before,
                                        std::span<const workload::ByteSpan> documents, std::uint64_t lead,
                                        const sim::Assembly& assembly, const std::string& where);
 

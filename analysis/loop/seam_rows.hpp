@@ -1,11 +1,11 @@
 #pragma once
-/// Tidy rows of how far assembled prompts are from the ones that are read whole (sim/loop/seam_errors.hpp).
+/// Tidy rows of how far assembled prompts are from the ones that are read whole (sim/replay/seam_errors.hpp).
 #include <span>
 #include <string>
 #include <vector>
 
 #include "analysis/results/records.hpp"
-#include "sim/loop/seam_errors.hpp"
+#include "sim/replay/seam_errors.hpp"
 #include "traces/capture/workload_item.hpp"
 
 namespace kvsim::analysis {

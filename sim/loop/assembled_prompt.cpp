@@ -1,7 +1,6 @@
 #include "sim/loop/assembled_prompt.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <optional>
 
@@ -10,10 +9,8 @@
 #include "sim/base/number_text.hpp"
 #include "sim/base/order.hpp"
 #include "sim/base/quoted.hpp"
-#include "sim/base/rotary.hpp"
 #include "sim/base/workers.hpp"
 #include "traces/format/schema.hpp"
-#include "traces/model/cpu/kernels.hpp"
 #include "traces/model/cpu/step_batch.hpp"
 
 namespace kvsim::sim {
@@ -25,23 +22,6 @@ using trace::Tensor;
 
 /// The layer in which tokens are chosen by what deviates.
 constexpr std::uint32_t kCheckLayer = 1;
-
-void place(std::span<const Piece> pieces, Tensor tensor, std::uint32_t layer, std::uint32_t head,
-           trace::MemoryTrace& out) {
-  const trace::Model& model = out.header().model;
-  const std::size_t dim = trace::schema::tensor_dim(model, tensor);
-  const std::span<float> to = out.rows(tensor, layer, head);
-  std::ranges::fill(to, std::numeric_limits<float>::quiet_NaN());
-  for (const Piece& piece : pieces) {
-    const std::uint64_t n = piece.end - piece.begin;
-    const std::span<float> rows = to.subspan(piece.begin * dim, n * dim);
-    piece.alone->read(tensor, layer, head, piece.lead, n, rows);
-    if (tensor == Tensor::value || piece.begin == piece.lead) continue;
-    unrotate(model.rotary(layer), piece.lead, dim, rows);
-    rotate(model.rotary(layer), piece.begin, dim, rows);
-    model::cpu::round_to(out.header().elem, rows);
-  }
-}
 
 /// The prompt while it is put together.
 class PromptAssembly {
@@ -269,11 +249,14 @@ Assembly parse_assembly(const std::string& text, const std::string& where) {
   } else if (const auto document = number_behind<std::uint32_t>(text, "pie", ""); document && *document > 0) {
     out.choice = Assembly::Choice::edit;
     out.tokens = *document;
+  } else if (text == "pie") {
+    out.choice = Assembly::Choice::edit;
   } else if (text != "none") {
-    usage_error("unknown choice " + in_quotes(text), where,
-                "It is dense, chunked:N, none, all, epic:N with N tokens of each document, cacheblend:P% or "
-                "lmcache:P%, with :bottom_right behind them the mask of their code, cachecraft:A, or pie:N "
-                "with the number of a document.");
+    usage_error(
+        "unknown choice " + in_quotes(text), where,
+        "It is dense, chunked:N, none, all, epic:N with N tokens of each document, cacheblend:P% or "
+        "lmcache:P%, with :bottom_right behind them the mask of their code, cachecraft:A, pie, or pie:N "
+        "with the number of a document.");
   }
   return out;
 }
@@ -283,30 +266,6 @@ std::vector<std::size_t> most_deviating(std::span<const double> deviations, doub
   order.resize(static_cast<std::size_t>(static_cast<double>(order.size()) * percent / 100));
   std::ranges::sort(order);
   return order;
-}
-
-trace::MemoryTrace place_documents(const trace::MemoryTrace& exact, std::span<const Piece> pieces,
-                                   unsigned threads) {
-  for (std::size_t i = 0; i < pieces.size(); ++i)
-    if (pieces[i].begin >= pieces[i].end || pieces[i].end >= exact.header().n_tokens() ||
-        (i > 0 && pieces[i].begin < pieces[i - 1].end))
-      bug("documents that are empty, overlap or hold the last token");
-  if (exact.header().model.values_in_keys)
-    usage_error(
-        "a prompt is not put together for a model with latent attention, whose values are parts of its keys",
-        "--prefill", "Say dense.");
-  trace::MemoryTrace out = exact;
-  const trace::Model& model = out.header().model;
-  Workers(threads).run(model.n_layers, [&](std::size_t number) {
-    const auto layer = static_cast<std::uint32_t>(number);
-    for (std::uint32_t head = 0; head < model.n_q_heads; ++head)
-      place(pieces, Tensor::query, layer, head, out);
-    for (std::uint32_t head = 0; head < model.n_kv_heads; ++head) {
-      place(pieces, Tensor::key, layer, head, out);
-      place(pieces, Tensor::value, layer, head, out);
-    }
-  });
-  return out;
 }
 
 AssembledPrompt assemble_prompt(const trace::MemoryTrace& placed, std::span<const std::int32_t> tokens,

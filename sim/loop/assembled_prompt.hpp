@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sim/base/progress.hpp"
+#include "sim/replay/pieces.hpp"
 #include "traces/format/memory_trace.hpp"
 #include "traces/model/weights.hpp"
 
@@ -27,11 +28,12 @@ struct Assembly {
              ///< "CacheBlend", as its code decides); the others keep layer 1 as computed in the prompt
     keys,    ///< the same by keys; the others keep layer 1 as stored (LMCache)
     across,  ///< Piece::again, from layer 0 on (Agarwal et al. 2025, "Cache-Craft"; chunk_context.hpp)
-    edit,    ///< none of a prompt in which one document is new ("PIE")
+    edit,    ///< none of a prompt that was edited ("PIE")
     all,
   };
   Choice choice = Choice::none;
-  std::uint64_t tokens = 0;  ///< Choice::first: of each document; Choice::edit: the new document, from 1
+  std::uint64_t tokens = 0;  ///< Choice::first: of each document; Choice::edit: the document that
+                             ///< is new, from 1; 0: the prompt has an earlier version
   double percent = 0;        ///< Choice::values, Choice::keys: of the documents' tokens, rounded down
   double alpha = 0;          ///< Choice::across: factor on the share
   bool bottom_right =
@@ -39,17 +41,9 @@ struct Assembly {
   std::string name{};  ///< as asked
 };
 
-/// none, epic:N, cacheblend:P%, lmcache:P% (:bottom_right behind either), cachecraft:A, pie:N or all. Throws
-/// Error(usage) at `where` for anything else.
+/// none, epic:N, cacheblend:P%, lmcache:P% (:bottom_right behind either), cachecraft:A, pie, pie:N or all.
+/// Throws Error(usage) at `where` for anything else.
 Assembly parse_assembly(const std::string& text, const std::string& where);
-
-/// Tokens [begin, end) of a prompt, and the run that they are taken from, in which they begin at row `lead`.
-struct Piece {
-  std::uint64_t begin = 0, end = 0;
-  const trace::Source* alone = nullptr;
-  std::uint64_t lead = 0;
-  std::vector<std::uint64_t> again{};  ///< Choice::across: positions in the prompt, ascending
-};
 
 struct AssembledPrompt {
   trace::MemoryTrace trace;      ///< queries of documents are those of their own runs, rotated as keys are
@@ -59,13 +53,7 @@ struct AssembledPrompt {
   std::vector<std::uint64_t> chosen{};
 };
 
-/// The documents of a prompt where they stand in it; every other row is no number. `exact`: a run of the
-/// prompt, of which only header and output weights are read. `pieces`: ascending, not overlapping, without
-/// the prompt's last token. Throws Error(usage) for a model whose values are parts of its keys.
-trace::MemoryTrace place_documents(const trace::MemoryTrace& exact, std::span<const Piece> pieces,
-                                   unsigned threads);
-
-/// Puts a prompt together. `placed`: of place_documents(). Throws Error(usage) for a choice by layer 1 where
+/// Puts a prompt together. `placed`: of place_pieces(). Throws Error(usage) for a choice by layer 1 where
 /// there is one layer.
 AssembledPrompt assemble_prompt(const trace::MemoryTrace& placed, std::span<const std::int32_t> tokens,
                                 std::span<const Piece> pieces, const model::ModelConfig& config,

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests kvsim capture on the shipped sample model."""
+import csv
 import hashlib
+import io
 import json
 import re
 import resource
@@ -138,6 +140,46 @@ class Capture(CommandTest):
                         logits = k[head // group, :token + 1] @ q[head, query_row[token]] * scale
                         p = np.exp(logits - logits.max())
                         self.assertLess(np.abs(p / p.sum() - stored[head]).max(), 1e-5)
+
+    def test_pieces_are_runs_of_their_own(self):
+        self.ok("workload", "documents", "--context", "200", "--count", "2", "--tokenizer", MODEL, "-o", "documents.jsonl")
+        item, other = [json.loads(line) for line in (self.folder / "documents.jsonl").read_text().splitlines()]
+        prompt, first = item["prompt"].encode(), item["documents"][0][1]
+        item["before"] = (prompt[:first] + b" It was so." + prompt[first:]).decode()
+        (self.folder / "edited.jsonl").write_text(json.dumps(item))
+        options = ["--max-new-tokens", "2", "--elem", "f32", "--quiet", "--overwrite"]
+        self.assertIn("pieces ", self.ok("capture", "--model", MODEL, "--workload", "edited.jsonl", "--pieces", *options, "-o", "pieces.h5"))
+        self.ok("trace", "check", "pieces.h5")
+        self.ok("capture", "--model", MODEL, "--workload", "edited.jsonl", *options, "-o", "plain.h5")
+        with h5py.File(self.folder / "pieces.h5") as trace, h5py.File(self.folder / "plain.h5") as plain:
+            begins, counts, roles = (trace[f"segments/{name}"][:] for name in ("begin", "count", "role"))
+            self.assertEqual(list(roles), [0, 0] + [5] * len(item["documents"]) + [0])
+            self.assertEqual(list(trace["segments/parent"][:]), [-1, 0] + [-1] * (len(roles) - 2))
+            n = plain["tokens/id"].shape[0]
+            for name in ("k", "v", "q"):  # the prompt's own run comes first
+                np.testing.assert_array_equal(trace[f"layers/0001/{name}"][:][:, :n], plain[f"layers/0001/{name}"][:])
+            for begin, count in list(zip(begins, counts))[2:]:
+                ids = trace["tokens/id"][begin:begin + count].tolist()
+                (self.folder / "ids.json").write_text(json.dumps(ids))
+                self.ok("capture", "--model", MODEL, "--tokens", "ids.json", "--max-new-tokens", "0", *options[2:], "-o", "alone.h5")
+                with h5py.File(self.folder / "alone.h5") as alone:
+                    for name in ("k", "v", "q"):
+                        np.testing.assert_array_equal(trace[f"layers/0001/{name}"][:][:, begin:begin + count], alone[f"layers/0001/{name}"][:])
+        # What a trace says of its pieces is what the loop says where it computes nothing of them again.
+        for way, source in (("none", "documents"), ("pie", "before")):
+            found = list(csv.DictReader(io.StringIO(self.ok("analyze", "pieces", "pieces.h5", "--from", source, "--format", "csv", "--quiet"))))
+            asked = self.ok("evaluate", "--model", MODEL, "--workload", "edited.jsonl", "--policy", "full", "--budget", "100%", "--elem", "f32",
+                            "--cut", "question", "--prefill", way, "--per", "seam", "--format", "csv", "--quiet")
+            asked = list(csv.DictReader(io.StringIO(asked)))
+            self.assertEqual(len(found), len(asked))
+            self.assertGreater(max(float(row["value_l2"]) for row in found), 1e-3)
+            for mine, its in zip(found, asked):
+                for name in ("layer", "distance", "tokens", "key_l2", "value_l2"):
+                    self.assertEqual(mine[name], its[name])
+        self.assertIn("Leave --sequence out", self.fails(2, "analyze", "pieces", "pieces.h5", "--sequence", "1"))
+        self.assertIn("kvsim capture --pieces", self.fails(2, "analyze", "pieces", "plain.h5"))
+        (self.folder / "other.jsonl").write_text(json.dumps({"id": "a", "prompt": "One two three."}))
+        self.assertIn("marks no documents", self.fails(2, "capture", "--model", MODEL, "--workload", "other.jsonl", "--pieces", "-o", "no.h5"))
 
     def test_output_weights_are_those_of_the_checkpoint(self):
         self.ok(*self.capture("--max-new-tokens", 2))

@@ -482,8 +482,27 @@ class Evaluate(CommandTest):
         self.assertLess(computed["none"], computed["cachecraft:1"])
         kl = {row["prefill"]: row["kl_first"] for row in others if row["mode"] == "teacher"}
         self.assertEqual(len(set(kl.values())), 5)
+        # A text of another document was deleted from the prompt; nothing was; all of it is new.
+        item, other = [json.loads(line) for line in (self.folder / "documents.jsonl").read_text().splitlines()][:2]
+        prompt, cut = item["prompt"].encode(), item["documents"][1][1]
+        deleted = other["prompt"].encode()[slice(*other["documents"][0])]
+        befores = {"deleted": prompt[:cut] + deleted + prompt[cut:], "same": prompt, "new": b"~"}
+        (self.folder / "edited.jsonl").write_text("".join(json.dumps({**item, "id": name, "before": text.decode()}) + "\n"
+                                                       for name, text in befores.items()))
+        edited = self.rows(*ask[:2], *ask[4:-1], "pie,all", workload="edited.jsonl")
+        edited = {(row["item"], row["prefill"]): row for row in edited if row["mode"] == "teacher"}
+        for name, tokens in ("same", 1), ("new", item["tokens"] - 1):  # all texts begin with the same token
+            self.assertAlmostEqual(float(edited[name, "pie"]["computed"]), tokens / item["tokens"], delta=1e-12)
+        self.assertLess(float(edited["deleted", "pie"]["computed"]), 0.2)
+        self.assertGreater(float(edited["deleted", "pie"]["kl_first"]), 1e-9)
+        for name in ("same", "new"):
+            self.assertLess(float(edited[name, "pie"]["kl_first"]), 1e-9)
+        for row in self.rows(*ask[:2], *ask[4:-1], "pie", "--per", "seam", "--elem", "f32", "--item", "deleted", workload="edited.jsonl"):
+            if row["layer"] == "0":
+                self.assertLess(max(float(row["key_l2"]), float(row["value_l2"])), 1e-4)
         for more, said in ((["--prefill", "none", "--policy", "h2o.stream"], "this cache processes it itself"),
                            (["--prefill", "pie:9", "--policy", "full"], "asks for another"),
+                           (["--prefill", "pie", "--policy", "full"], "field before"),
                            (["--per", "seam", "--policy", "full"], "--prefill none"),
                            (["--per", "seam", "--prefill", "none", "--policy", "full", "--decisions", "d.h5"], "nobody answers"),
                            (["--prefill", "none", "--mode", "draft", "--policy", "full"], "drafts begin with the full cache's"),

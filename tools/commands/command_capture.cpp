@@ -54,6 +54,8 @@ void run_capture_command(CaptureOptions& options) {
   print_phase("prompt     ", result.prompt_tokens, result.prefill_seconds);
   print_phase(options.capture.given_file.empty() ? "generated  " : "given      ", result.new_tokens,
               result.decode_seconds);
+  if (result.pieces > 0)
+    print_phase(("pieces     " + std::to_string(result.pieces) + " runs, ").c_str(), result.piece_tokens, 0);
   if (!result.text.empty()) front_end().results() << "text       " << result.text << '\n';
   for (const std::string& answer : result.answers) front_end().results() << "answer     " << answer << '\n';
 }
@@ -131,6 +133,10 @@ void add_capture_command(Command app) {
       "--second-pass-queries", capture.second_pass_queries,
       "Write its queries, too, which matching_pursuit(queries=FILE) and fitted_values(queries=FILE)\n"
       "match");
+  command.add_flag(
+      "--pieces", capture.pieces,
+      "Run each document of a workload's prompt alone, too, and the prompt before an edit (its\n"
+      "field before): sequences of their own, of which kvsim analyze pieces says what they are worth");
   command.add_option("--elem", capture.elem, "",
                      "Type of stored queries, keys and values, and of the cache: auto | f32 | bf16 | f16");
   command
@@ -152,7 +158,7 @@ void add_capture_command(Command app) {
       {"--max-new-tokens", "--temperature", "--top-k", "--top-p", "--answer-tokens", "--ignore-eos"});
   group_options(command, "What is stored",
                 {"--queries", "--column-statistics", "--attention", "--output-weights", "--second-pass",
-                 "--elem", "--deflate"});
+                 "--pieces", "--elem", "--deflate"});
   group_options(command, "Run", {"--prefill-chunk", "--device", "--compute"});
   command.callback([options] { run_capture_command(*options); });
 }

@@ -442,8 +442,8 @@ void add_evaluate_command(Command app) {
       "by what is computed again in the prompt: none, epic:N (the first N tokens of each),\n"
       "cacheblend:P%, lmcache:P% (those whose values, keys in layer 1 deviate most;\n"
       ":bottom_right behind them: with the mask of their code), cachecraft:A (documents come from the\n"
-      "prompt with them in reverse order; A times what Cache-Craft asks for), all; or as if document\n"
-      "N were new in it: pie:N");
+      "prompt with them in reverse order; A times what Cache-Craft asks for), all; or after an\n"
+      "edit, computing what is new: pie (of its field before) or pie:N (its document N)");
   command.add_option("--profile", options->profile, "",
                      "dense: an allocation that measures the prompt does so in a pass of its own where the\n"
                      "cache is cut while the prompt arrives");

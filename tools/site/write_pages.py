@@ -25,9 +25,11 @@ SERVED = ["--model", "llama-3.1-8b", "--machine", "h100-sxm"]
 SPLIT = ["t.h5", "--policies", "snapkv(window=8)+pyramid", "--budget", "25%"]
 RESULTS = {
     "evaluate --per token": ANSWER, "evaluate --per layer": [*ANSWER, "--mode", "teacher"],
+    "evaluate --per seam": [*ANSWER[:2], "--workload", "d.jsonl", "--policy", "full", "--prefill", "none"],
     "analyze importance": ["t.h5"], "analyze retention": ["t.h5"], "analyze retention-size": ["t.h5"],
     "analyze allocation": SPLIT, "analyze allocation-consistency": SPLIT, "analyze hash": ["t.h5"], "analyze ranking-loss": ["t.h5"],
     "analyze cumulative-loss": ["t.h5"], "analyze persistence": ["t.h5"], "analyze heads": ["t.h5"], "analyze key-norms": ["t.h5"],
+    "analyze pieces": ["p.h5"],
     "cost estimate": [*SERVED, "--prompt-tokens", "2K"], "cost break-even": SERVED,
     "requests info": ["r.jsonl"], "requests replay": ["r.jsonl", *SERVED, "--capacity", "1GiB"], "requests serve": ["r.jsonl", *SERVED],
     "requests serve --each": ["r.jsonl", *SERVED], "requests batch": ["r.jsonl", *SERVED],
@@ -105,6 +107,8 @@ class Writer:
         with tempfile.TemporaryDirectory() as folder:
             self.run("trace", "generate", "--layers", 4, "--kv-heads", 2, "--head-dim", 16, "--prompt-tokens", 96,
                      "--decode", 4, "-o", "t.h5", cwd=folder)
+            self.run("workload", "documents", "--context", 200, "--count", 1, "--tokenizer", SAMPLE / "model", "-o", "d.jsonl", cwd=folder)
+            self.run("capture", *ANSWER[:2], "--workload", "d.jsonl", "--pieces", "--max-new-tokens", 2, "-o", "p.h5", cwd=folder)
             self.run("requests", "generate", "--requests", 20, "--seed", 1, "-o", "r.jsonl", cwd=folder)
             (pathlib.Path(folder) / "study.json").write_text(json.dumps(STUDY))
             self.run("study", "study.json", "-o", "study", cwd=folder)

@@ -133,6 +133,15 @@ void run_second_passes(const CaptureOptions& options, const Prompt& prompt, cons
   write_second_passes(options.second_pass, options.overwrite, written->header().model, passes);
 }
 
+model::Generation run_piece(model::ModelRun& model, const std::vector<std::int32_t>& ids,
+                            std::uint64_t prefill_chunk, trace::Writer& writer, std::uint32_t query_heads,
+                            Progress& progress) {
+  TraceRecorder recorder(
+      writer, progress, query_heads,
+      {.prompt = ids.size(), .queries = tokens_from(0, ids.size()), .first_attention = ids.size()});
+  return model::generate(model, ids, {0, prefill_chunk, {}, {}, {}}, recorder, progress);
+}
+
 CaptureResult summarise(const CaptureOptions& options, const model::Generation& run, std::uint64_t prompt,
                         const std::optional<model::Tokenizer>& tokenizer) {
   CaptureResult result;
@@ -163,9 +172,14 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   const bool forced = !prompt.given.empty();
   const std::uint64_t new_tokens = forced ? prompt.given.size() : options.max_new_tokens;
   check_context(prompt_tokens, new_tokens, config.max_positions);
-  const std::uint64_t capacity = prompt_tokens + new_tokens;
+  std::uint64_t capacity = prompt_tokens + new_tokens, piece_tokens = 0;
+  for (const PieceRun& piece : prompt.pieces) {
+    check_context(piece.ids.size(), 0, config.max_positions);
+    capacity = std::max<std::uint64_t>(capacity, piece.ids.size());
+    piece_tokens += piece.ids.size();
+  }
   model::check_rope_regime(config.rope, prompt_tokens, capacity);
-  progress.total = capacity;
+  progress.total = prompt_tokens + new_tokens + piece_tokens;
 
   TraceRecorder::Choice choice{prompt_tokens,
                                chosen_queries(options.queries, prompt_tokens, options.sampling.seed),
@@ -175,14 +189,13 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
 
   const Elem compute = parse_compute(options.compute, device, weights.elem);
   const Elem elem = parse_cache_elem(options.elem, weights.elem, compute);
-  const std::unique_ptr<model::ModelRun> model =
-      model::open_model_run(device, config, weights,
-                            {.capacity = capacity,
-                             .elem = elem,
-                             .threads = options.threads,
-                             .compute = compute,
-                             .pass_tokens = std::min(options.prefill_chunk, prompt_tokens),
-                             .counts_columns = choice.columns});
+  model::RunOptions running{.capacity = capacity,
+                            .elem = elem,
+                            .threads = options.threads,
+                            .compute = compute,
+                            .pass_tokens = std::min(options.prefill_chunk, capacity),
+                            .counts_columns = choice.columns};
+  std::unique_ptr<model::ModelRun> model = model::open_model_run(device, config, weights, running);
   trace::Header header;
   header.file_uuid = model::random_uuid();
   header.created_utc = model::now_utc();
@@ -217,7 +230,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   if (choice.columns) header.counted_tokens = write_column_statistics(writer, *model, config.n_layers);
 
   const std::uint64_t total = run.tokens.size();
-  progress.total = total;
+  progress.total = total + piece_tokens;
   describe_tokens(header, run.tokens, prompt, config);
   header.token_logprob = run.logprob;
   describe_segments(header, prompt_tokens, total, forced);
@@ -230,12 +243,22 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
     header.query_token.insert(header.query_token.end(), generated.begin(), generated.end());
   }
   header.attention_token = tokens_from(choice.first_attention, total);
+  running.counts_columns = false;
+  for (const PieceRun& piece : prompt.pieces) {
+    model.reset();  // two caches need not fit
+    model = model::open_model_run(device, config, weights, running);
+    describe_piece(header, piece,
+                   run_piece(*model, piece.ids, options.prefill_chunk, writer, config.n_heads, progress),
+                   prompt, config);
+  }
   if (options.reproducible) forget_circumstances(header);
   writer.finish(header);
   if (!options.second_pass.empty()) run_second_passes(options, prompt, config, weights, progress);
 
   CaptureResult result = summarise(options, run, prompt_tokens, prompt.tokenizer);
   result.answers = prompt.answers;
+  result.pieces = prompt.pieces.size();
+  result.piece_tokens = piece_tokens;
   result.notes = std::move(notes);
   return result;
 }

@@ -50,6 +50,8 @@ struct CaptureOptions {
   /// its question is known, over what comes before. Empty: there is none.
   std::string second_pass;
   bool second_pass_queries = false;  ///< in that file, too
+  /// Behind the prompt's run those that it could be put together of (Prompt::pieces).
+  bool pieces = false;
   bool overwrite = false;
   unsigned deflate = 0;  ///< level of lossless compression of the trace, 1 to 9; 0: none
   bool ignore_eos = false;
@@ -59,8 +61,9 @@ struct CaptureOptions {
 
 struct CaptureResult {
   std::uint64_t prompt_tokens = 0, new_tokens = 0;
-  std::string text;                  ///< generated text, if the tokenizer is known
-  std::vector<std::string> answers;  ///< of a workload's item
+  std::uint64_t pieces = 0, piece_tokens = 0;  ///< runs behind the prompt's, and their tokens
+  std::string text;                            ///< generated text, if the tokenizer is known
+  std::vector<std::string> answers;            ///< of a workload's item
   std::uint64_t file_bytes = 0;
   double prefill_seconds = 0, decode_seconds = 0;
   /// Notes for the user, such as unused tensors or text that cannot be decoded.

@@ -85,6 +85,12 @@ std::vector<model::ChatMessage> messages_of(const std::string& text, const std::
 }  // namespace
 
 void put_into_chat(WorkloadItem& item, const model::ChatTemplate& chat) {
+  if (!item.before.empty()) {
+    WorkloadItem earlier{.id = item.id, .prompt = std::move(item.before)};
+    earlier.answer_prefix = std::min<std::uint64_t>(item.answer_prefix, earlier.prompt.size());
+    put_into_chat(earlier, chat);
+    item.before = std::move(earlier.prompt);
+  }
   const std::uint64_t asked = item.prompt.size() - item.answer_prefix;
   std::vector<model::ChatMessage> messages;
   if (item.spans.empty()) messages = messages_of(item.prompt, item.id);

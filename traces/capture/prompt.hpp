@@ -11,6 +11,12 @@
 
 namespace kvsim::capture {
 
+/// A run of its own that gives keys and values to a prompt.
+struct PieceRun {
+  std::vector<std::int32_t> ids;
+  bool document = false;  ///< of the prompt, alone; else of the text before an edit
+};
+
 struct Prompt {
   std::vector<std::int32_t> ids;  ///< at least one, all in the model's vocabulary
   std::optional<model::Tokenizer>
@@ -21,6 +27,10 @@ struct Prompt {
   // Of a workload's item.
   std::vector<std::string> answers{};
   std::string workload{}, workload_item{};  ///< kind and id
+  /// Where options.pieces asks for them: what stands before the first document and each document, behind the
+  /// token that the tokenizer puts before every text, without the prompt's last token; then the prompt's
+  /// earlier version.
+  std::vector<PieceRun> pieces{};
 };
 
 /// Reads options.prompt_file, options.tokens_file or an item of options.workload_file, and

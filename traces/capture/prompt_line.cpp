@@ -69,6 +69,7 @@ WorkloadItem made_item(const JsonObject& line) {
   item.prompt = line.text("prompt");
   item.spans = parse_spans(line, item.prompt.size());
   item.documents = parse_documents(line, item.prompt.size());
+  item.before = line.text_or("before", "");
   for (const json::value& answer : line.array("answers")) {
     if (!answer.is_string()) input_error("expected strings", line.path("answers"));
     item.answers.emplace_back(answer.get_string());

@@ -89,6 +89,43 @@ void describe_segments(trace::Header& header, std::uint64_t prompt, std::uint64_
   header.sequence_leaf = {static_cast<std::uint32_t>(header.segments.size() - 1)};
 }
 
+void describe_piece(trace::Header& header, const PieceRun& piece, const model::Generation& run,
+                    const Prompt& prompt, const model::ModelConfig& config) {
+  const std::uint64_t begin = header.n_tokens(), n = piece.ids.size();
+  const auto number = static_cast<std::uint32_t>(header.segments.size());
+  constexpr std::uint8_t kDocument = 5;
+  header.segments.push_back({.parent = -1,
+                             .begin = begin,
+                             .count = static_cast<std::uint32_t>(n),
+                             .role = piece.document ? kDocument : std::uint8_t{0}});
+  header.sequence_leaf.push_back(number);
+  for (std::uint64_t t = 0; t < n; ++t) {
+    header.token_id.push_back(piece.ids[t]);
+    header.token_position.push_back(static_cast<std::int32_t>(t));
+    header.token_segment.push_back(number);
+    header.token_flags.push_back(prompt.tokenizer ? token_flag(piece.ids[t], *prompt.tokenizer, config) : 0);
+  }
+  if (!header.token_logprob.empty())
+    header.token_logprob.insert(header.token_logprob.end(), run.logprob.begin(), run.logprob.end());
+  if (!header.text_offset.empty())
+    for (const std::string& bytes : prompt.tokenizer->spell(piece.ids)) {
+      header.text_bytes += bytes;
+      header.text_offset.push_back(header.text_bytes.size());
+    }
+  if (!header.query_token.empty())
+    for (std::uint64_t t = begin; t < begin + n; ++t) header.query_token.push_back(t);
+  const std::int64_t start =
+      header.passes.empty() ? 0 : header.passes.back().start_ns + header.passes.back().dur_ns;
+  for (trace::Pass pass : run.passes) {
+    pass.segment = number;
+    pass.begin += begin;
+    pass.start_ns += start;
+    header.passes.push_back(pass);
+  }
+  header.layer_ns.insert(header.layer_ns.end(), run.layer_ns.begin(), run.layer_ns.end());
+  header.attn_ns.insert(header.attn_ns.end(), run.attn_ns.begin(), run.attn_ns.end());
+}
+
 Elem parse_cache_elem(const std::string& text, Elem checkpoint, Elem compute) {
   if (text == "auto") return checkpoint == Elem::bf16 || compute == Elem::bf16 ? Elem::bf16 : Elem::f32;
   if (compute == Elem::bf16 && (text == "f32" || text == "f16")) {

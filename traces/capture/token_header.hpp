@@ -6,6 +6,7 @@
 
 #include "traces/capture/prompt.hpp"
 #include "traces/format/header.hpp"
+#include "traces/model/generation.hpp"
 #include "traces/model/model_config.hpp"
 
 namespace kvsim::capture {
@@ -23,6 +24,10 @@ void describe_tokens(trace::Header& header, const std::vector<std::int32_t>& tok
 
 /// One sequence of `total` tokens: a prompt, and what was generated or forced after it.
 void describe_segments(trace::Header& header, std::uint64_t prompt, std::uint64_t total, bool forced);
+
+/// A run behind those that the header describes: a segment and a sequence of its own, whose passes follow.
+void describe_piece(trace::Header& header, const PieceRun& piece, const model::Generation& run,
+                    const Prompt& prompt, const model::ModelConfig& config);
 
 /// f32 | bf16 | f16 | auto: the element type of a cache, for a run of a checkpoint that computes in
 /// `compute`. Throws Error(usage) about --elem.

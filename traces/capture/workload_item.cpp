@@ -216,6 +216,10 @@ std::vector<std::int32_t> text_ids(const WorkloadItem& item, std::string_view te
   return tokenizer.encode(text, item.chat.empty());
 }
 
+std::vector<std::int32_t> earlier_ids(const WorkloadItem& item, const model::Tokenizer& tokenizer) {
+  return item.before.empty() ? std::vector<std::int32_t>{} : text_ids(item, item.before, tokenizer);
+}
+
 std::vector<std::uint32_t> prompt_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
                                         const model::Tokenizer& tokenizer) {
   if (!item.ids.empty()) return item.token_flags;

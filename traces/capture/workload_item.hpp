@@ -23,6 +23,7 @@ struct WorkloadItem {
   std::uint64_t answer_prefix = 0;
   std::vector<workload::RoleSpan> spans{};
   std::vector<workload::ByteSpan> documents{};  ///< ascending, none within another
+  std::string before{};                         ///< `prompt` before it was edited; empty: not known
   workload::Expect expect = workload::Expect::nothing;
   std::vector<std::string> answers{};
   std::string context_id{};  ///< items with the same one share their context; empty: not known
@@ -39,6 +40,8 @@ std::vector<std::int32_t> prompt_ids(const WorkloadItem& item, const model::Toke
 /// The tokens of a text that begins with the item's prompt.
 std::vector<std::int32_t> text_ids(const WorkloadItem& item, std::string_view text,
                                    const model::Tokenizer& tokenizer);
+/// The tokens of the item's prompt before it was edited; none where that is not known.
+std::vector<std::int32_t> earlier_ids(const WorkloadItem& item, const model::Tokenizer& tokenizer);
 std::vector<std::uint32_t> prompt_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
                                         const model::Tokenizer& tokenizer);
 

@@ -7,7 +7,7 @@
 #include "sim/base/workers.hpp"
 #include "sim/loop/assembled_prompt.hpp"
 #include "sim/loop/chunk_context.hpp"
-#include "sim/loop/seam_errors.hpp"
+#include "sim/replay/seam_errors.hpp"
 #include "tests/unit/loop/loop_place.hpp"
 #include "traces/model/cpu/step_batch.hpp"
 
@@ -63,7 +63,7 @@ struct Documents {
 
   AssembledPrompt assembled(const std::string& how, unsigned threads = 1) {
     Progress progress;
-    return assemble_prompt(place_documents(place.trace, pieces, threads), place.prompt.ids, pieces,
+    return assemble_prompt(place_pieces(place.trace, pieces, threads), place.prompt.ids, pieces,
                            place.golden.config, place.golden.weights, parse_assembly(how, "test"),
                            place.prompt.ids.size() + Place::kNew, threads, progress);
   }

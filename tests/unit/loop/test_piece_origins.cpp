@@ -1,4 +1,5 @@
 // Which runs the pieces of a prompt are taken from, and from where in them.
+#include <array>
 #include <catch2/catch.hpp>
 #include <numeric>
 
@@ -12,11 +13,11 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 
 /// Tokens 0 to 9; 3 stands between documents, 8 and 9 are the question.
-std::vector<PieceOrigin> origins(const std::string& way, std::uint64_t lead = 1) {
+std::vector<PieceOrigin> origins(const std::string& way, std::uint64_t lead = 1, const Ids& before = {}) {
   Ids ids(10);
   std::iota(ids.begin(), ids.end(), 0);
   const std::vector<workload::ByteSpan> documents{{1, 3}, {4, 6}, {6, 8}};
-  return piece_origins(ids, documents, lead, sim::parse_assembly(way, "test"), "item");
+  return piece_origins(ids, before, documents, lead, sim::parse_assembly(way, "test"), "item");
 }
 
 }  // namespace
@@ -47,6 +48,28 @@ TEST_CASE("pieces come from their own runs, from the reversed prompt or from the
   CHECK(edit[1].piece.end == 9);
   CHECK(edit[1].piece.lead == 4);
   CHECK_THROWS_AS(origins("pie:4"), Error);
+}
+
+TEST_CASE("an edit leaves what both versions begin and end with") {
+  const auto places = [](const Ids& before) {
+    std::vector<std::array<std::uint64_t, 3>> out;  // begin, end, where it began before
+    for (const PieceOrigin& origin : origins("pie", 1, before)) {
+      CHECK(origin.ids == before);
+      out.push_back({origin.piece.begin, origin.piece.end, origin.piece.lead});
+    }
+    return out;
+  };
+  using Places = std::vector<std::array<std::uint64_t, 3>>;
+  // The last token, 9, is computed whatever came before.
+  CHECK(places({0, 1, 2, 3, 77, 78, 4, 5, 6, 7, 8, 9}) == Places{{0, 4, 0}, {4, 9, 6}});  // deleted
+  CHECK(places({0, 1, 2, 7, 8, 9}) == Places{{0, 3, 0}, {7, 9, 3}});                      // inserted
+  CHECK(places({0, 1, 2, 77, 4, 5, 6, 7, 8, 9}) == Places{{0, 3, 0}, {4, 9, 4}});         // replaced
+  CHECK(places({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) == Places{{0, 9, 0}});                     // nothing
+  CHECK(places({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) == Places{{0, 9, 0}});  // at the end: none ends as it did
+  CHECK(places({2, 3, 4, 5, 6, 7, 8, 9}) == Places{{2, 9, 0}});            // put before
+  CHECK(places({0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) == Places{{0, 1, 0}, {1, 9, 2}});  // no token serves twice
+  CHECK(places({77}).empty());
+  CHECK_THROWS_WITH(origins("pie"), Catch::Matchers::Contains("no earlier version"));
 }
 
 TEST_CASE("ways that take pieces from the same runs") {

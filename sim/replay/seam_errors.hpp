@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/loop/assembled_prompt.hpp"
+#include "sim/replay/pieces.hpp"
 
 namespace kvsim::sim {
 

@@ -1,4 +1,4 @@
-#include "sim/loop/seam_errors.hpp"
+#include "sim/replay/seam_errors.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,0 +1,43 @@
+#pragma once
+/// Pieces of a prompt whose keys and values were made elsewhere: in a run of a document alone, or of the
+/// text before an edit.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "traces/format/memory_trace.hpp"
+#include "traces/format/sequence.hpp"
+
+namespace kvsim::sim {
+
+/// Tokens [begin, end) of a prompt, and the run that they are taken from, in which they begin at row `lead`.
+struct Piece {
+  std::uint64_t begin = 0, end = 0;
+  const trace::Source* alone = nullptr;
+  std::uint64_t lead = 0;
+  std::vector<std::uint64_t> again{};  ///< positions in the prompt that are to be computed again, ascending
+};
+
+/// What an edit leaves of a text: the tokens that both versions begin with, and those that both end with, but
+/// for the last one, which the next token is predicted from. `before` and `after`: the versions.
+std::vector<Piece> unedited_pieces(std::span<const std::int32_t> before, std::span<const std::int32_t> after);
+
+/// The pieces where they stand in the prompt, keys and queries rotated to there and rounded to the type of
+/// the cache; every other row is no number. `exact`: a run of the prompt, of which only header and output
+/// weights are read. `pieces`: ascending, not overlapping, without the prompt's last token. Throws
+/// Error(usage) for a model whose values are parts of its keys.
+trace::MemoryTrace place_pieces(const trace::MemoryTrace& exact, std::span<const Piece> pieces,
+                                unsigned threads);
+
+/// A prompt, and the runs that kvsim capture --pieces wrote beside it.
+struct RecordedPieces {
+  trace::MemoryTrace whole;              ///< of the prompt
+  std::vector<trace::MemoryTrace> runs;  ///< that the pieces are taken from
+  std::vector<Piece> pieces;
+};
+
+/// `prompt`: the first sequence of its trace. `edited`: take the run of the text before an edit; else the
+/// runs of documents. Throws Error(usage) where the trace holds none, or not all queries of the prompt.
+RecordedPieces recorded_pieces(const trace::Sequence& prompt, bool edited);
+
+}  // namespace kvsim::sim
