@@ -15,9 +15,9 @@ import numpy as np
 from kvsim_command import KVSIM, SOURCE, CommandTest
 
 MODEL = SOURCE / "traces" / "sample" / "model"
-WORDY = ["needle-multi-query", "passage-question", "summary", "continuation", "list", "explanation"]  # which ask in words
-KINDS = ["needle", "needle-multi-key", "needle-multi-value", "needle-multi-query", "documents", "passkey", "variables", "common-words",
-         "frequent-words", "copy", "turns", "conversation", "passage-question", "summary", "continuation", "list", "explanation",
+WORDY = ["needle-multi-query", "documents-two", "passage-question", "summary", "continuation", "list", "explanation"]  # which ask in words
+KINDS = ["needle", "needle-multi-key", "needle-multi-value", "needle-multi-query", "documents", "documents-two", "passkey", "variables",
+         "common-words", "frequent-words", "copy", "turns", "conversation", "passage-question", "summary", "continuation", "list", "explanation",
          "text"]
 KEYS = ["id", "kind", "seed", "context_tokens", "tokens", "answer_tokens", "context_id", "turn", "turns", "prompt", "spans",
         "expect", "answers", "answer_prefix"]
@@ -57,7 +57,7 @@ class Workload(CommandTest):
                 items = self.items(kind, "--count", 5, "--seed", 9, context=context)
                 self.assertEqual([item["id"] for item in items], [f"{kind}-{context}-s9-{i}" for i in range(5)])
                 for item in items:
-                    self.assertEqual(list(item), [*KEYS, "documents"] if kind == "documents" else KEYS)
+                    self.assertEqual(list(item), [*KEYS, "documents"] if kind.startswith("documents") else KEYS)
                     self.assertEqual((item["kind"], item["seed"], item["context_tokens"]), (kind, 9, context))
                     has_more_to_come = kind == "conversation" and item["turn"] + 1 < item["turns"]
                     self.assertTrue(context - (60 if has_more_to_come else 12) < item["tokens"] <= context, item["tokens"])

@@ -136,6 +136,51 @@ Task ask_for_all(Hidden hidden, Words asked) {
   return task;
 }
 
+/// Asks for the facts of the chosen documents that `asked` numbers, ascending.
+Task ask_documents(const TaskOptions& options, Style style, const Draws& draws,
+                   const std::vector<std::uint64_t>& asked) {
+  // A prompt has so many of twice as many documents. They grow one after the other, by whole steps but for
+  // one, so that most are the same text in prompts of nearly the same size.
+  constexpr std::uint64_t kStep = 32;
+  const std::uint64_t n = options.facts, all = std::min<std::uint64_t>(2 * n, key_words().size());
+  const std::vector<Fact> facts = draw_facts(all, style, draws.shared(0));
+  std::vector<std::uint64_t> chosen = draws.order(all, "documents");
+  chosen.resize(n);
+  std::vector<std::uint64_t> growing = chosen;
+  std::ranges::sort(growing);
+  std::vector<FillerText> texts;
+  for (const std::uint64_t number : chosen) texts.emplace_back(*options.passages, draws.shared(number + 1));
+  Words keys;
+  Answers answers{one_value(style), {}};
+  for (const std::uint64_t number : asked) {
+    keys.push_back(facts[chosen[number]].key);
+    answers.texts.push_back(" " + facts[chosen[number]].value);
+  }
+  const bool several = asked.size() > 1;
+  Task task;
+  task.least = n;
+  task.turns.push_back(std::move(answers));
+  task.compose = [=](std::uint64_t size, std::uint64_t) mutable {
+    SpannedText prompt;
+    prompt.add(instruction(style, several), Role::question);
+    const std::uint64_t steps = (size - n) / kStep, first = steps % n;
+    for (std::uint64_t i = 0; i < n; ++i) {
+      const auto turn = static_cast<std::uint64_t>(std::ranges::find(growing, chosen[i]) - growing.begin());
+      const std::uint64_t own = (steps / n + (turn < first ? 1 : 0)) * kStep;
+      const Fact& fact = facts[chosen[i]];
+      const std::uint64_t begin = prompt.text().size();
+      weave(prompt, texts[i].first(1 + own + (turn == first ? (size - n) % kStep : 0)),
+            {{fact.depth, fact_text(style, fact.key, fact.value),
+              std::ranges::binary_search(asked, i) ? Role::evidence : Role::context}});
+      prompt.add("\n\n", Role::context).end_document(begin);
+    }
+    const Asked question = ask(style, keys, several);
+    prompt.add(question.question, Role::question).begin_answer(question.prefix);
+    return prompt;
+  };
+  return task;
+}
+
 }  // namespace
 
 Task needle_task(const TaskOptions& options, const Draws& draws) {
@@ -155,40 +200,14 @@ Task conversation_task(const TaskOptions& options, const Draws& draws) {
 }
 
 Task documents_task(const TaskOptions& options, const Draws& draws) {
-  // A prompt has so many of twice as many documents. They grow one after the other, by whole steps but for
-  // one, so that most are the same text in prompts of nearly the same size.
-  constexpr std::uint64_t kStep = 32;
-  const std::uint64_t n = options.facts, all = std::min<std::uint64_t>(2 * n, key_words().size());
-  const std::vector<Fact> facts = draw_facts(all, options.style, draws.shared(0));
-  std::vector<std::uint64_t> chosen = draws.order(all, "documents");
-  chosen.resize(n);
-  std::vector<std::uint64_t> growing = chosen;
-  std::ranges::sort(growing);
-  std::vector<FillerText> texts;
-  for (const std::uint64_t number : chosen) texts.emplace_back(*options.passages, draws.shared(number + 1));
-  const std::uint64_t asked = draws.below(n, "asked");
-  Task task;
-  task.least = n;
-  task.turns.push_back({one_value(options.style), {" " + facts[chosen[asked]].value}});
-  task.compose = [=, style = options.style](std::uint64_t size, std::uint64_t) mutable {
-    SpannedText prompt;
-    prompt.add(instruction(style, false), Role::question);
-    const std::uint64_t steps = (size - n) / kStep, first = steps % n;
-    for (std::uint64_t i = 0; i < n; ++i) {
-      const auto turn = static_cast<std::uint64_t>(std::ranges::find(growing, chosen[i]) - growing.begin());
-      const std::uint64_t own = (steps / n + (turn < first ? 1 : 0)) * kStep;
-      const Fact& fact = facts[chosen[i]];
-      const std::uint64_t begin = prompt.text().size();
-      weave(prompt, texts[i].first(1 + own + (turn == first ? (size - n) % kStep : 0)),
-            {{fact.depth, fact_text(style, fact.key, fact.value),
-              i == asked ? Role::evidence : Role::context}});
-      prompt.add("\n\n", Role::context).end_document(begin);
-    }
-    const Asked question = ask(style, {facts[chosen[asked]].key}, false);
-    prompt.add(question.question, Role::question).begin_answer(question.prefix);
-    return prompt;
-  };
-  return task;
+  return ask_documents(options, options.style, draws, {draws.below(options.facts, "asked")});
+}
+
+Task documents_two_task(const TaskOptions& options, const Draws& draws) {
+  std::vector<std::uint64_t> asked = draws.order(options.facts, "asked");
+  asked.resize(std::min<std::uint64_t>(2, options.facts));
+  std::ranges::sort(asked);
+  return ask_documents(options, Style::ruler, draws, asked);
 }
 
 Task needle_multi_value_task(const TaskOptions& options, const Draws& draws) {

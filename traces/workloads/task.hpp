@@ -70,6 +70,7 @@ Task needle_multi_key_task(const TaskOptions& options, const Draws& draws);
 Task needle_multi_value_task(const TaskOptions& options, const Draws& draws);
 Task needle_multi_query_task(const TaskOptions& options, const Draws& draws);
 Task documents_task(const TaskOptions& options, const Draws& draws);
+Task documents_two_task(const TaskOptions& options, const Draws& draws);
 Task turns_task(const TaskOptions& options, const Draws& draws);
 Task conversation_task(const TaskOptions& options, const Draws& draws);
 Task passkey_task(const TaskOptions& options, const Draws& draws);

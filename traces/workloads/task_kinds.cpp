@@ -19,6 +19,8 @@ constexpr std::array kKinds{
          needle_multi_query_task},
     Kind{"documents", "texts with a fact each, some in several prompts, in other orders; one asked for",
          kUsesFacts | kUsesStyle | kUsesText, documents_task},
+    Kind{"documents-two", "the same in RULER's words; two asked for", kUsesFacts | kUsesText,
+         documents_two_task},
     Kind{"passkey", "a number in sentences that come again and again", 0, passkey_task},
     Kind{"variables", "a variable that copies another, followed to its value", kUsesHops | kUsesText,
          variables_task},

@@ -58,7 +58,7 @@ std::vector<std::string> words_of(const std::string& text) {
 /// The smallest of the lengths of tests that holds a kind's prompt: some ask in many words.
 std::uint64_t least_length(const Kind& kind) {
   const std::string name = kind.name;
-  return name == "needle-multi-query" || name == "passage-question" ? 600 : 120;
+  return name == "needle-multi-query" || name == "documents-two" || name == "passage-question" ? 600 : 120;
 }
 
 /// Whether a question and an answer of the same conversation come later, in a longer prompt.
@@ -151,6 +151,27 @@ TEST_CASE("needles: number of facts and keys") {
       for (const std::string& answer : item.answers)
         CHECK(occurrences(text_of(item, Role::evidence), answer + " >>") == 1);
     }
+  }
+}
+
+TEST_CASE("two documents: their numbers are asked for, and both are evidence") {
+  for (const PromptItem& item : made("documents-two", options_of(900, 12))) {
+    REQUIRE(item.documents.size() == 4);
+    REQUIRE(item.answers.size() == 2);
+    CHECK(item.expect == Expect::holds_all);
+    std::vector<std::size_t> holding;
+    for (const std::string& answer : item.answers)
+      for (std::size_t i = 0; i < item.documents.size(); ++i) {
+        const ByteSpan& place = item.documents[i];
+        const std::string document = item.prompt.substr(place.begin, place.end - place.begin);
+        CHECK(occurrences(document, " One of the special magic numbers for ") == 1);
+        if (document.find(answer) != std::string::npos) holding.push_back(i);
+      }
+    REQUIRE(holding.size() == 2);
+    CHECK(holding[0] < holding[1]);
+    for (const std::string& answer : item.answers)
+      CHECK(occurrences(text_of(item, Role::evidence), answer) == 1);
+    CHECK(occurrences(text_of(item, Role::evidence), " One of the special") == 2);
   }
 }
 
@@ -444,17 +465,18 @@ TEST_CASE("a prompt does not depend on the number of prompts, nor its task on th
 
 TEST_CASE("the bytes of a workload do not change") {
   // A change of a digest changes the prompts of every seed: the change's message must say so.
-  kvsim::Sha256 short_prompts, wordy, documents;
+  kvsim::Sha256 short_prompts, wordy, documents, two;
   for (const Kind& kind : kinds()) {
     const std::string name = kind.name;
-    const bool asks_in_words = name == "needle-multi-query" || name == "passage-question" ||
-                               name == "summary" || name == "continuation" || name == "list" ||
-                               name == "explanation";
+    const bool asks_in_words = name == "needle-multi-query" || name == "documents-two" ||
+                               name == "passage-question" || name == "summary" || name == "continuation" ||
+                               name == "list" || name == "explanation";
     for (const PromptItem& item : made(kind.name, options_of(asks_in_words ? 600 : 256, 3))) {
       const std::string line = json_line(item) + "\n";
-      (name == "documents" ? documents
-       : asks_in_words     ? wordy
-                           : short_prompts)
+      (name == "documents"       ? documents
+       : name == "documents-two" ? two
+       : asks_in_words           ? wordy
+                                 : short_prompts)
           .update(line.data(), line.size());
     }
   }
@@ -470,6 +492,7 @@ TEST_CASE("the bytes of a workload do not change") {
   }
   CHECK(short_prompts.hex() == "c6608e2dda86b530b469c5d11d5973c8d4581ed3565d9b8b9bae02224332fb67");
   CHECK(documents.hex() == "831293b41cac89936e4e7ea5b3de0320f2e793cc378c19174ecc2030a37872a5");
+  CHECK(two.hex() == "de497a043574d580ee64ad683e2c98510a5f8ae193be6b07c87516d12f894bc5");
   CHECK(wordy.hex() == "f80a80f1f4a549f9d1925d659c5b9de07839d33e7eebb7277066c3b7f5544745");
 }
 
