@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "sim/base/error.hpp"
 #include "sim/base/rotary.hpp"
@@ -73,17 +74,17 @@ trace::MemoryTrace copy_of(const trace::Sequence& sequence) {
 }
 
 /// Where the tokens of a run stand in the prompt, from `from` on; behind a first token that the prompt begins
-/// with, too, where they stand nowhere as they are.
-Piece found_piece(std::span<const std::int32_t> prompt, std::span<const std::int32_t> run, std::uint64_t from,
-                  const std::string& where) {
+/// with, too, where they stand nowhere as they are; none: not all stand there.
+std::optional<Piece> found_piece(std::span<const std::int32_t> prompt, std::span<const std::int32_t> run,
+                                 std::uint64_t from) {
   for (const std::uint64_t lead : {0U, 1U}) {
     if (lead >= run.size() || (lead == 1 && run[0] != prompt[0])) break;
     const auto found = std::ranges::search(prompt.subspan(from), run.subspan(lead));
     if (found.empty()) continue;
     const auto begin = static_cast<std::uint64_t>(found.begin() - prompt.begin());
-    return {begin, begin + found.size(), nullptr, lead};
+    return Piece{begin, begin + found.size(), nullptr, lead};
   }
-  input_error("has a document that does not stand in its prompt", where);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -130,20 +131,28 @@ RecordedPieces recorded_pieces(const trace::Sequence& prompt, bool edited) {
   if (prompt.token(0) != 0)
     usage_error("pieces are of the first sequence of a trace", "--sequence", "Leave --sequence out.");
   const std::vector<std::int32_t> ids = ids_of(prompt);
-  RecordedPieces out{copy_of(prompt), {}, {}};
-  for (std::size_t number = 1; number < header.sequence_leaf.size(); ++number) {
-    const trace::Segment& segment = header.segments[header.sequence_leaf[number]];
+  const auto is_document = [&](std::uint32_t leaf) {
     constexpr std::uint8_t kDocument = 5;
-    if (segment.parent >= 0 || (segment.role == kDocument) == edited) continue;
+    return header.segments[leaf].role == kDocument;
+  };
+  const bool marked = std::ranges::any_of(header.sequence_leaf, is_document);
+  RecordedPieces out{copy_of(prompt), {}, {}};
+  for (std::size_t number = 0; number < header.sequence_leaf.size(); ++number) {
+    const bool document = is_document(header.sequence_leaf[number]);
+    if (edited ? document : marked && !document) continue;
     const trace::Sequence run(source, number);
     const std::vector<std::int32_t> run_ids = ids_of(run);
-    out.runs.push_back(copy_of(run));
-    if (edited)
+    if (run_ids == ids) continue;
+    if (edited) {
       out.pieces = unedited_pieces(run_ids, ids);
-    else
-      out.pieces.push_back(
-          found_piece(ids, run_ids, out.pieces.empty() ? 0 : out.pieces.back().end, source.name()));
-    if (edited) break;
+      out.runs.clear();
+    } else {
+      const std::optional<Piece> piece = found_piece(std::span(ids).first(ids.size() - 1), run_ids,
+                                                     out.pieces.empty() ? 0 : out.pieces.back().end);
+      if (!piece) continue;
+      out.pieces.push_back(*piece);
+    }
+    out.runs.push_back(copy_of(run));
   }
   if (out.runs.empty())
     usage_error(std::string("holds no run of ") + (edited ? "the text before an edit" : "documents alone"),

@@ -29,15 +29,18 @@ std::vector<Piece> unedited_pieces(std::span<const std::int32_t> before, std::sp
 trace::MemoryTrace place_pieces(const trace::MemoryTrace& exact, std::span<const Piece> pieces,
                                 unsigned threads);
 
-/// A prompt, and the runs that kvsim capture --pieces wrote beside it.
+/// A prompt, and other runs of its trace, as kvsim capture --pieces writes them.
 struct RecordedPieces {
   trace::MemoryTrace whole;              ///< of the prompt
   std::vector<trace::MemoryTrace> runs;  ///< that the pieces are taken from
   std::vector<Piece> pieces;
 };
 
-/// `prompt`: the first sequence of its trace. `edited`: take the run of the text before an edit; else the
-/// runs of documents. Throws Error(usage) where the trace holds none, or not all queries of the prompt.
+/// `prompt`: the first sequence of its trace. The pieces are those others, in their order, whose tokens all
+/// stand in it behind the piece before and before its last token, but perhaps for the first, if the prompt
+/// begins with the same; only those with the role of documents, where there are any. `edited`: what is left
+/// of the last sequence without that role. Throws Error(usage) where the trace holds none, or not all queries
+/// of both.
 RecordedPieces recorded_pieces(const trace::Sequence& prompt, bool edited);
 
 }  // namespace kvsim::sim

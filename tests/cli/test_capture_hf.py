@@ -5,6 +5,7 @@ Usage: KVSIM_TORCH_PYTHON=PYTHON test_capture_hf.py KVSIM SOURCE_DIR
 """
 import contextlib
 import copy
+import csv
 import io
 import json
 import os
@@ -190,6 +191,23 @@ class Tool(HookTest):
             rows[:, row, :row + 1] = p[:, ptr[row]:ptr[row + 1]]
         np.testing.assert_allclose(tensor(slim, 2, "column/sum"), rows.sum(1), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(tensor(slim, 2, "column/sum_squares"), (rows ** 2).sum(1), rtol=1e-4, atol=1e-5)
+
+    def test_documents_alone_beside_their_prompt(self):
+        """Calls of the model with the prompt and with each document behind the first token: what a trace of kvsim capture --pieces says."""
+        self.ok("workload", "documents", "--context", "200", "--tokenizer", SAMPLE / "model", "-o", "documents.jsonl")
+        self.ok("capture", "--model", SAMPLE / "model", "--workload", "documents.jsonl", "--pieces", "--max-new-tokens", 0, "--elem", "f32",
+                "--quiet", "-o", "pieces.h5")
+        native = self.read("pieces.h5")
+        begins, counts, ids = (native[name][...] for name in ("segments/begin", "segments/count", "tokens/id"))
+        with trace(self.model, self.path("called.h5")), torch.no_grad():
+            for begin, count in zip(begins, counts):
+                self.model(torch.from_numpy(ids[begin:begin + count].astype(np.int64))[None])
+        tables = [list(csv.DictReader(io.StringIO(self.ok("analyze", "pieces", name, "--format", "csv", "--quiet"))))
+                  for name in ("pieces.h5", "called.h5")]
+        self.assertGreater(max(float(row["value_l2"]) for row in tables[0]), 0.01)
+        for mine, its in zip(*tables, strict=True):
+            for key in mine.keys() - {"trace"}:
+                self.assertAlmostEqual(float(mine[key]), float(its[key]), delta=1e-4, msg=key)
 
     def test_the_same_seed_draws_the_same_tokens(self):
         """The hook draws the same tokens as kvsim capture, from logits that agree to 1e-5."""
