@@ -86,6 +86,10 @@ def gguf_seeds():
     stacked += [tensor("blk.0.ffn_gate_inp", (32, 2)), tensor("blk.0.ffn_gate_exps", (32, 2, 2)), tensor("blk.0.ffn_up_exps", (32, 2, 2)),
                 ("blk.0.ffn_down_exps.weight", (32, 32, 2), 39, bytes(range(1, 18)) * 64)]
     put("gguf", "mixtral", gguf.gguf({**keys, **experts, "llama.feed_forward_length": 32}, stacked))
+    four = {key.replace("llama", "llama4"): "llama4" if value == "llama" else value for key, value in {**keys, **experts}.items()}
+    put("gguf", "llama4", gguf.gguf({**four, "llama4.expert_feed_forward_length": 32, "llama4.interleave_moe_layer_step": 1},
+                                    [*stacked, tensor("blk.0.ffn_gate_shexp", (32, 32)), tensor("blk.0.ffn_up_shexp", (32, 32)),
+                                     tensor("blk.0.ffn_down_shexp", (32, 32))]))
     put("gguf", "exaone4", gguf.gguf({key.replace("llama", "exaone4"): "exaone4" if value == "llama" else value
                                       for key, value in {**keys, "llama.attention.sliding_window": 4,
                                                          "llama.attention.sliding_window_pattern": [True]}.items()}, model))

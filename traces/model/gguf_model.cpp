@@ -33,26 +33,15 @@ struct Architecture {
   std::string_view name, type;
   bool interleaved = false;  ///< rows of q and k are those of interleaved heads, the family's are not
 };
-constexpr Architecture kArchitectures[]{{"cohere2", "cohere2"},
-                                        {"command-r", "cohere"},
-                                        {"deepseek2", "deepseek_v3"},
-                                        {"exaone4", "exaone4"},
-                                        {"gemma", "gemma"},
-                                        {"gemma2", "gemma2"},
-                                        {"gemma3", "gemma3_text"},
-                                        {"glm4", "glm4"},
-                                        {"gpt-oss", "gpt_oss"},
-                                        {"gptneox", "gpt_neox"},
-                                        {"granite", "granite", true},
-                                        {"llama", "llama", true},
-                                        {"olmo2", "olmo2"},
-                                        {"olmoe", "olmoe"},
-                                        {"phi3", "phi3"},
-                                        {"qwen2", "qwen2"},
-                                        {"qwen2moe", "qwen2_moe"},
-                                        {"qwen3", "qwen3"},
-                                        {"qwen3moe", "qwen3_moe"},
-                                        {"smollm3", "smollm3", true}};
+constexpr Architecture kArchitectures[]{
+    {"chatglm", "glm"},           {"cohere2", "cohere2"},    {"command-r", "cohere"},
+    {"deepseek2", "deepseek_v3"}, {"exaone4", "exaone4"},    {"gemma", "gemma"},
+    {"gemma2", "gemma2"},         {"gemma3", "gemma3_text"}, {"glm4", "glm4"},
+    {"gpt-oss", "gpt_oss"},       {"gptneox", "gpt_neox"},   {"granite", "granite", true},
+    {"llama", "llama", true},     {"llama4", "llama4_text"}, {"olmo2", "olmo2"},
+    {"olmoe", "olmoe"},           {"phi3", "phi3"},          {"qwen2", "qwen2"},
+    {"qwen2moe", "qwen2_moe"},    {"qwen3", "qwen3"},        {"qwen3moe", "qwen3_moe"},
+    {"smollm3", "smollm3", true}};
 
 /// The file's architecture. Of two families that share one, the file's keys say which it is.
 Architecture checked_architecture(const Gguf& file) {
@@ -64,6 +53,7 @@ Architecture checked_architecture(const Gguf& file) {
       if (name == "llama" && file.integer_or("llama.expert_count", 0) > 0) one.type = "mixtral";
       if (name == "deepseek2" && file.integer_or("deepseek2.expert_gating_func", 1) != kSigmoid)
         one.type = "deepseek_v2";
+      if (name == "olmo2" && file.integer_or("olmo2.attention.sliding_window", 0) > 0) one.type = "olmo3";
       return one;
     }
     names.emplace_back(one.name);
@@ -174,6 +164,11 @@ void read_scaling(const Gguf& file, Fields& fields, json::object& config) {
     if (type == "yarn") {
       scaling["beta_fast"] = fields.number_or("rope.scaling.yarn_beta_fast", 32);
       scaling["beta_slow"] = fields.number_or("rope.scaling.yarn_beta_slow", 1);
+      // The factor on cosines and sines, which llama.cpp works out, whatever the file says.
+      constexpr const char* kTemperature = "rope.scaling.yarn_attn_factor";
+      const double follows = 1 + 0.1 * std::log(std::max(1.0, fields.number("rope.scaling.factor")));
+      fields.require(std::abs(fields.number_or(kTemperature, follows) - follows) <= 1e-6, kTemperature,
+                     "is not what follows from rope.scaling.factor");
     }
     fields.require(type == "linear" || type == "yarn", "rope.scaling.type",
                    in_quotes(type) + " is not supported");
@@ -298,6 +293,17 @@ void read_gemma3(Fields& fields, json::object& config) {
   config["rope_local_base_freq"] = fields.number_or("rope.freq_base_swa", 10000);
 }
 
+/// Files of Llama 4 do not say which layers see chunks and do not rotate, how long chunks are, nor how
+/// queries are sharpened: llama.cpp has these as rules, which are what the class takes for absent fields. It
+/// also knows the one model without a norm of queries and keys (Maverick) by its number of experts.
+void read_llama4(Fields& fields, json::object& config) {
+  constexpr std::uint64_t kExpertsOfMaverick = 128;
+  config["intermediate_size_mlp"] = fields.integer("feed_forward_length");
+  (void)fields.integer("expert_feed_forward_length");
+  config["interleave_moe_layer_step"] = fields.integer("interleave_moe_layer_step");
+  config["use_qk_norm"] = fields.integer("expert_count") != kExpertsOfMaverick;
+}
+
 /// What files of this family alone say.
 void read_own(const Gguf& file, Fields& fields, const Family& family, json::object& config) {
   const std::string_view type = family.type;
@@ -311,15 +317,19 @@ void read_own(const Gguf& file, Fields& fields, const Family& family, json::obje
   } else if (type == "gemma3_text") {
     read_gemma3(fields, config);
   } else if (!type.starts_with("gemma") && family.attention_bias != Family::Biased::none) {
-    config["attention_bias"] = has(family.parts.fused_qkv ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias");
+    config["attention_bias"] = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
   }
+  if (type == "llama4_text") read_llama4(fields, config);
+  if (type == "glm" && has("blk.0.attn_qkv.weight")) config["kvsim_fused_qkv"] = true;
+  if (type == "olmo2") (void)fields.integer_or("attention.sliding_window", 0);
   // Files have the whole factors of norms.
   if (family.parts.norms_from_one) config["kvsim_whole_norms"] = true;
   if (family.mlp_bias) config["mlp_bias"] = has("blk.0.ffn_up.bias");
   if (type == "gpt_neox") config["use_parallel_residual"] = fields.flag_or("use_parallel_residual", true);
   if (type == "cohere") config["use_qk_norm"] = has("blk.0.attn_q_norm.weight");
   if (family.logit_scale != 0) config["logit_scale"] = fields.number("logit_scale");
-  if (type == "cohere2" || type == "exaone4" || type == "gpt_oss") read_pattern(fields, config);
+  if (type == "cohere2" || type == "exaone4" || type == "gpt_oss" || type == "olmo3")
+    read_pattern(fields, config);
   // A window that no key names is none, whatever the class takes.
   if (type == "exaone4" && !fields.has("attention.sliding_window")) config["sliding_window"] = nullptr;
   // llama.cpp rounds where the ramp begins and ends, the model does not.
@@ -405,7 +415,7 @@ std::string part_name(std::string_view part, const Family& family) {
   for (std::size_t place = 0; place < kNorms.size(); ++place)
     if (part == kNorms[place] && family.parts.norms[place] != nullptr) return family.parts.norms[place];
   if (part == "ffn_up" && family.parts.fused_gate_up) return "mlp.gate_up_proj";
-  if (part == "ffn_gate_inp" && family.experts.biased) return "mlp.router";
+  if (part == "ffn_gate_inp" && (family.experts.biased || family.experts.scaled_inputs)) return "mlp.router";
   for (const char* shared : {"gate", "up", "down"})
     if (part == "ffn_" + std::string(shared) + "_shexp")
       return (family.experts.shared_gate ? "mlp.shared_expert." : "mlp.shared_experts.") +

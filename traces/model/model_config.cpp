@@ -320,6 +320,7 @@ void read_parts(const JsonObject& config, const Family& family, ModelConfig& mod
   static_cast<LayerParts&>(model) = family.parts;
   // Files of llama.cpp have the whole factors of norms.
   if (config.flag_or("kvsim_whole_norms", false)) model.norms_from_one = false;
+  if (config.flag_or("kvsim_fused_qkv", false)) model.fused_qkv = true;
   const bool known = family.attention_bias != Family::Biased::none;
   const bool biased = bias_flag(config, family, "attention_bias", known, known && family.parts.qkv_bias);
   if (known) model.qkv_bias = biased;

@@ -366,12 +366,12 @@ ExpertWeights load_stacked_experts(Loader& loader, const ModelConfig& config, co
 ExpertWeights load_experts(Loader& loader, const ModelConfig& config, const std::string& layer) {
   const Experts& experts = config.experts;
   const std::string mlp = layer + "mlp.";
-  if (experts.scaled_inputs ||
-      (experts.biased && !loader.has(mlp + "experts.0.gate_proj.weight")))  // of a GGUF file each is apart
+  const bool stacked = experts.biased || experts.scaled_inputs;
+  if (stacked && !loader.has(mlp + "experts.0.gate_proj.weight"))  // of a GGUF file each is apart
     return load_stacked_experts(loader, config, layer);
   ExpertWeights weights;
-  weights.router = loader.linear(mlp + (experts.biased ? "router" : "gate"), experts.count,
-                                 config.hidden_size, experts.biased);
+  weights.router =
+      loader.linear(mlp + (stacked ? "router" : "gate"), experts.count, config.hidden_size, experts.biased);
   for (std::uint32_t expert = 0; expert < experts.count; ++expert) {
     const std::string name = mlp + "experts." + std::to_string(expert) + ".";
     weights.experts.push_back(load_mlp(loader, config, name, experts.width));

@@ -5,6 +5,7 @@ where a file cannot say something. To make it again:
     python -m pip install gguf==0.19.0 numpy torch safetensors && python tests/golden/gguf/make_families.py
 """
 import json
+import math
 import pathlib
 
 import numpy as np
@@ -26,12 +27,18 @@ FAMILIES = {
     "gemma2_capped": ("gemma2", {"query_pre_attn_scalar": 16}),
     "gemma3_two_rotations": ("gemma3", {"query_pre_attn_scalar": 16, "layer_types": ["sliding_attention"] * 2}),
     "glm4_four_norms": ("glm4", {}),
+    "glm_interleaved": ("chatglm", {}),
     "gpt_neox_parallel": ("gptneox", {}),
     "gpt_neox_serial": ("gptneox", {}),
     "gpt_oss_sinks": ("gpt-oss", {"swiglu_limit": 7.0}),
     "granite_multipliers": ("granite", {}),
+    # The last of four layers sees everything.
+    "llama4_chunks": ("llama4", {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0], "moe_layers": [1, 3],
+                                 "layer_types": ["chunked_attention"] * 3 + ["full_attention"], "attention_chunk_size": 8192,
+                                 "floor_scale": 8192, "attn_scale": 0.1}),
     "mixtral_experts": ("llama", {}),
     "olmo2_norms_behind": ("olmo2", {}),
+    "olmo3_yarn_in_full_layers": ("olmo2", {}),
     "olmoe_experts": ("olmoe", {}),
     "qwen2_moe_shared": ("qwen2moe", {}),
     "qwen3_moe_experts": ("qwen3moe", {}),
@@ -52,7 +59,7 @@ def metadata(writer, arch, config):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_feed_forward_length(config.get("intermediate_size_mlp", config["intermediate_size"]))
     writer.add_head_count(heads)
     writer.add_vocab_size(config["vocab_size"])
     if arch in ("cohere2", "command-r", "gptneox"):
@@ -67,9 +74,10 @@ def metadata(writer, arch, config):
         writer.add_key_length(dim)
         writer.add_value_length(dim)
         writer.add_rope_dimension_count(int(dim * rope.get("partial_rotary_factor", 1)))
-    if arch == "gemma3":
+    if "full_attention" in rope:
         rope, of_windows = rope["full_attention"], rope["sliding_attention"]
-        writer.add_rope_freq_base_swa(of_windows["rope_theta"])
+        if arch == "gemma3":
+            writer.add_rope_freq_base_swa(of_windows["rope_theta"])
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] != "default":
         writer.add_rope_scaling_type(type("Scaling", (), {"value": rope["rope_type"]}))
@@ -77,9 +85,11 @@ def metadata(writer, arch, config):
     if rope["rope_type"] == "yarn":
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
-    if arch in ("cohere2", "exaone4", "gemma2", "gemma3", "gpt-oss"):
+    if config["model_type"] == "olmo3":  # whose published configuration says it
+        writer.add_rope_scaling_yarn_attn_factor(1 + 0.1 * math.log(rope["factor"]))
+    if arch in ("cohere2", "exaone4", "gemma2", "gemma3", "gpt-oss") or config["model_type"] == "olmo3":
         writer.add_sliding_window(config["sliding_window"])
-    if arch == "exaone4":
+    if arch == "exaone4" or config["model_type"] == "olmo3":
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
     if arch in ("cohere2", "command-r"):
         writer.add_logit_scale(config["logit_scale"])
@@ -95,8 +105,10 @@ def metadata(writer, arch, config):
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
-        if width := config.get("moe_intermediate_size", config["intermediate_size"] if arch == "gpt-oss" else 0):
+        if width := config.get("moe_intermediate_size", config["intermediate_size"] if arch in ("gpt-oss", "llama4") else 0):
             writer.add_expert_feed_forward_length(width)
+    if arch == "llama4":
+        writer.add_interleave_moe_layer_step(config["interleave_moe_layer_step"])
     if arch == "qwen2moe":
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     if arch == "deepseek2":
@@ -144,10 +156,22 @@ def tensors(arch, config, checkpoint):
             tensor = tensor.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2).contiguous()
         if name.endswith("shared_expert_gate.weight"):
             tensor = tensor[0]
+        if arch == "chatglm" and (".k_proj." in name or ".v_proj." in name):
+            continue
+        if arch == "chatglm" and ".q_proj." in name:  # as in the original checkpoints, the three are one
+            yield name.replace("q_proj", "qkv_proj"), torch.cat([checkpoint[name.replace("q_proj", part + "_proj")] for part in "qkv"])
+            continue
         if ".experts." in name and name.split(".experts.")[1][0].isdigit():
             before, after = name.split(".experts.")
             number, part = after.split(".", 1)
             stacks.setdefault(f"{before}.experts.{part}", {})[int(number)] = tensor
+        elif arch == "llama4" and ".experts." in name:  # stored input by input, all gates before all ups
+            rows = tensor.transpose(-1, -2)
+            if "gate_up_proj" in name:
+                for half, part in zip(rows.chunk(2, dim=1), ("gate_proj", "up_proj")):
+                    yield name.replace("gate_up_proj", part) + ".weight", half
+            else:
+                yield name + ".weight", rows
         elif arch == "gpt-oss" and ".experts." in name:
             gate_up = "gate_up_proj" in name
             bias = name.endswith("_bias")
@@ -177,6 +201,9 @@ def make(name):
         changes = {"decoder_sparse_step": 1}
         checkpoint = {key: value for key, value in checkpoint.items() if ".layers.0." not in key}
         checkpoint |= {key.replace(".layers.1.", ".layers.0."): value for key, value in checkpoint.items()}
+    if arch == "llama4":  # two times the two layers
+        checkpoint |= {key.replace(f".layers.{layer}.", f".layers.{layer + 2}."): value
+                       for key, value in checkpoint.items() for layer in (0, 1) if f".layers.{layer}." in key}
     if arch == "deepseek2" and config["model_type"] == "deepseek_v2":
         changes = {"rope_parameters": config["rope_parameters"] | {"mscale": config["rope_parameters"]["mscale_all_dim"]}}
     config |= changes

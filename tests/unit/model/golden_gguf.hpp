@@ -44,7 +44,8 @@ inline std::string interleave(const std::string& data, std::uint64_t rows, std::
 }
 
 struct GoldenGguf {
-  explicit GoldenGguf(const GoldenCheckpoint& golden) : architecture(golden.config.model_type) {
+  explicit GoldenGguf(const GoldenCheckpoint& golden, const std::string& other_name = "")
+      : architecture(other_name.empty() ? golden.config.model_type : other_name) {
     const ModelConfig& c = golden.config;
     const std::string a = architecture + ".";
     keys = {{a + "block_count", test::entry(a + "block_count", c.n_layers)},

@@ -50,6 +50,13 @@ Run run(const ModelConfig& config, const Weights& weights, const GoldenCheckpoin
   return record(model, golden, golden.tokens().size());
 }
 
+/// The golden Llama 4 has two layers; its file has them twice, of which only the last does not rotate.
+void twice_the_layers(Weights& weights) {
+  std::vector<LayerWeights>& layers = weights.layers;
+  layers.insert(layers.end(), {layers[0], layers[1]});
+  layers[1].q_norm = layers[1].k_norm = layers[0].q_norm;
+}
+
 std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -119,10 +126,13 @@ TEST_CASE("a GGUF file is the checkpoint it was made of, and runs as transformer
 TEST_CASE("files that the package gguf writes run as the checkpoints they were made of", "[golden]") {
   const std::string folder = test::source_folder() + "/tests/golden/gguf/families/";  // make_families.py
   for (const char* variant :
-       {"cohere2_rotated_windows", "cohere_qk_norm", "deepseek_v2_latent", "deepseek_v3_latent",
-        "exaone4_rotated_windows", "gemma2_capped", "gemma3_two_rotations", "gemma_scaled_embedding",
-        "glm4_four_norms", "gpt_neox_parallel", "gpt_neox_serial", "gpt_oss_sinks", "granite_multipliers",
-        "mixtral_experts", "olmo2_norms_behind", "olmoe_experts", "qwen2_moe_shared", "qwen3_moe_experts",
+       {"cohere2_rotated_windows", "cohere_qk_norm",          "deepseek_v2_latent",
+        "deepseek_v3_latent",      "exaone4_rotated_windows", "gemma2_capped",
+        "gemma3_two_rotations",    "gemma_scaled_embedding",  "glm4_four_norms",
+        "glm_interleaved",         "gpt_neox_parallel",       "gpt_neox_serial",
+        "gpt_oss_sinks",           "granite_multipliers",     "llama4_chunks",
+        "mixtral_experts",         "olmo2_norms_behind",      "olmo3_yarn_in_full_layers",
+        "olmoe_experts",           "qwen2_moe_shared",        "qwen3_moe_experts",
         "smollm3_unrotated_layer"}) {
     DYNAMIC_SECTION(variant) {
       const std::string path = folder + variant;
@@ -130,12 +140,17 @@ TEST_CASE("files that the package gguf writes run as the checkpoints they were m
       golden.config = parse_model_config(read_regular_file(path + ".json", 1 << 20), path + ".json");
       // Files of qwen2moe have experts in every layer.
       if (golden.config.model_type == "qwen2_moe") golden.weights.layers[0] = golden.weights.layers[1];
+      if (golden.config.model_type == "llama4_text") twice_the_layers(golden.weights);
       const ModelConfig config = load_model_config(path + ".gguf");
       const Checkpoint checkpoint(path + ".gguf");
       const Weights weights = load_weights(checkpoint, config);
       CHECK(config.model_type == golden.config.model_type);
       CHECK(config.layer_window == golden.config.layer_window);
       CHECK(config.max_positions == golden.config.max_positions);
+      CHECK(config.apart == golden.config.apart);
+      CHECK(config.chunked == golden.config.chunked);
+      CHECK(config.temperature_floor == golden.config.temperature_floor);
+      CHECK(config.temperature_scale == golden.config.temperature_scale);
       CHECK(weights.notes.empty());
       const std::vector<float> logits = run(config, weights, golden).logits,
                                expected = run(golden.config, golden.weights, golden).logits;
@@ -146,6 +161,77 @@ TEST_CASE("files that the package gguf writes run as the checkpoints they were m
         CHECK(logits == expected);
     }
   }
+}
+
+TEST_CASE("files of GLM-4 have one matrix for queries, keys and values, or three") {
+  const GoldenCheckpoint golden("glm_interleaved");
+  GoldenGguf file(golden, "chatglm");
+  const Opened opened(file);
+  CHECK_FALSE(opened.config.fused_qkv);
+  CHECK(run(opened.config, opened.weights, golden).logits ==
+        run(golden.config, golden.weights, golden).logits);
+}
+
+TEST_CASE("what files of Llama 4 and OLMo say, and what they leave to llama.cpp") {
+  const test::Scratch scratch;
+  const GoldenCheckpoint golden("llama_tied");
+  using Keys = std::map<std::string, std::string>;
+  const auto config = [&](const std::string& architecture, const Keys& keys) {
+    GoldenGguf file(golden, architecture);
+    for (const auto& [name, entry] : keys) file.set(name, entry);
+    const std::string path = scratch.file("m.gguf");
+    Opened::write(path, file.bytes());
+    return load_model_config(path);
+  };
+  const auto refused = [&](const std::string& architecture, const Keys& keys) -> std::string {
+    try {
+      config(architecture, keys);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::input);
+      return error.what();
+    }
+    return "accepted";
+  };
+  const auto number = [](const std::string& name, std::uint32_t value) {
+    return Keys::value_type(name, test::entry(name, value));
+  };
+
+  const Keys llama4{number("llama4.expert_count", 16), number("llama4.expert_used_count", 1),
+                    number("llama4.expert_feed_forward_length", 24),
+                    number("llama4.interleave_moe_layer_step", 2)};
+  const ModelConfig scout = config("llama4", llama4);
+  CHECK(scout.experts.width == 24);
+  CHECK(scout.experts.shared_width == 24);
+  CHECK(scout.intermediate_size == golden.config.intermediate_size);
+  CHECK(scout.kinds.size() == 2);
+  CHECK(scout.bare_qk_norm);
+  CHECK(scout.layer_window == std::vector<std::int32_t>{8192, 8192});
+  Keys maverick = llama4;
+  maverick["llama4.expert_count"] = test::entry("llama4.expert_count", 128U);
+  CHECK_FALSE(config("llama4", maverick).bare_qk_norm);
+  for (const auto& [name, entry] : llama4) {
+    Keys without = llama4;
+    without.erase(name);
+    CHECK_THAT(refused("llama4", without), Contains(name) && Contains("is missing"));
+  }
+  for (const char* name : {"llama4.attention.sliding_window", "llama4.attention.temperature_length"}) {
+    Keys more = llama4;
+    more.insert(number(name, 64));
+    CHECK_THAT(refused("llama4", more), Contains(name) && Contains("may change"));
+  }
+
+  const auto window = number("olmo2.attention.sliding_window", 7);
+  CHECK(config("olmo2", {number("olmo2.attention.sliding_window", 0)}).model_type == "olmo2");
+  CHECK(config("olmo2", {window}).model_type == "olmo3");
+  CHECK(config("olmo2", {window}).layer_window == std::vector<std::int32_t>{7, 7});
+  const std::string scaling = "olmo2.rope.scaling.", temperature = scaling + "yarn_attn_factor";
+  Keys yarn{window, number(scaling + "original_context_length", 32)};
+  yarn[scaling + "type"] = test::entry(scaling + "type", std::string("yarn"));
+  yarn[scaling + "factor"] = test::entry(scaling + "factor", 8.0F);
+  yarn[temperature] = test::entry(temperature, 1.2079442F);
+  CHECK(refused("olmo2", yarn) == "accepted");
+  yarn[temperature] = test::entry(temperature, 1.0F);
+  CHECK_THAT(refused("olmo2", yarn), Contains(temperature) && Contains("follows from"));
 }
 
 TEST_CASE("quantised rows are widened, and those of Llama's q and k put back") {
@@ -211,8 +297,9 @@ TEST_CASE("GGUF models that are not computed as they should be are refused") {
   CHECK_THAT(with(llama, "general.architecture", std::string("falcon")),
              Contains("architecture \"falcon\" is not supported") &&
                  Contains("key \"general.architecture\"") &&
-                 Contains("granite, llama, olmo2, olmoe, phi3, qwen2, qwen2moe"));
-  CHECK_THAT(with(llama, "general.architecture", std::string("lama")), Contains("Did you mean llama?"));
+                 Contains("granite, llama, llama4, olmo2, olmoe, phi3, qwen2, qwen2moe"));
+  CHECK_THAT(with(llama, "general.architecture", std::string("lama")),
+             Contains("Did you mean llama or llama4?"));
   CHECK_THAT(with(llama, "general.type", std::string("adapter")), Contains("\"adapter\", not a model"));
   CHECK_THAT(with(llama, "split.count", 2U), Contains("one part of a model"));
   CHECK(with(llama, "split.count", 1U) == "accepted");
