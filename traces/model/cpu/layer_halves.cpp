@@ -87,6 +87,15 @@ void limited_swiglu(const Experts& experts, std::span<float> gates, std::span<co
   }
 }
 
+/// gate = act(gate) * up, or act(gate) where it is `plain`.
+void pass_gates(Workers& workers, const ModelConfig& config, FeedForwardSpace& space, bool plain) {
+  if (config.experts.limit != 0)
+    limited_swiglu(config.experts, space.gate, space.up);
+  else
+    activate(workers, config.activation, space.gate.data(), plain ? nullptr : space.up.data(),
+             space.gate.size());
+}
+
 /// out [n, hidden] = down(act(gate(x)) * up(x)), or down(act(up(x))) without a gate.
 void gated(Workers& workers, const ModelConfig& config, const GatedMlp& mlp, bool alike, const float* x,
            std::uint64_t n, float* out, FeedForwardSpace& space) {
@@ -97,12 +106,27 @@ void gated(Workers& workers, const ModelConfig& config, const GatedMlp& mlp, boo
     multiply(workers, alike, {{&mlp.up, space.gate.data()}}, x, n);
   else
     multiply(workers, alike, {{&mlp.gate, space.gate.data()}, {&mlp.up, space.up.data()}}, x, n);
-  if (config.experts.limit != 0)
-    limited_swiglu(config.experts, space.gate, space.up);
-  else
-    activate(workers, config.activation, space.gate.data(), plain ? nullptr : space.up.data(),
-             space.gate.size());
+  pass_gates(workers, config, space, plain);
   multiply(workers, alike, {{&mlp.down, out}}, space.gate.data(), n);
+}
+
+/// gated() of one token by each of its experts, all at once: x and out [used, hidden].
+void gated_of_one(Workers& workers, const ModelConfig& config, const ExpertWeights& weights,
+                  std::span<const std::uint64_t> used, const float* x, float* out, FeedForwardSpace& space) {
+  const std::uint64_t hidden = config.hidden_size, width = config.experts.width;
+  space.gate.resize(used.size() * width);
+  space.up.resize(used.size() * width);
+  std::vector<Product> in, down;
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    const GatedMlp& expert = weights.experts[used[i]];
+    float* gates = space.gate.data() + i * width;
+    in.push_back({&expert.gate, gates, x + i * hidden});
+    in.push_back({&expert.up, space.up.data() + i * width, x + i * hidden});
+    down.push_back({&expert.down, out + i * hidden, gates});
+  }
+  apply_linear(workers, in, nullptr, 1);
+  pass_gates(workers, config, space, false);
+  apply_linear(workers, down, nullptr, 1);
 }
 
 void apply_experts(Workers& workers, const ModelConfig& config, const ExpertWeights& weights, bool alike,
@@ -115,21 +139,35 @@ void apply_experts(Workers& workers, const ModelConfig& config, const ExpertWeig
     route(config.experts, weights.correction, std::span(space.scores).subspan(token * count, count), token,
           routed);
   std::vector<float> sum(n * width, 0.0F);
-  for (std::uint64_t expert = 0; expert < count; ++expert) {
-    const std::vector<Routed>& tokens = routed[expert];
-    if (tokens.empty()) continue;
-    space.rows.resize(tokens.size() * width);
-    space.out.resize(tokens.size() * width);
+  const auto read = [&](const std::vector<Routed>& tokens, std::size_t first) {
+    space.rows.resize((first + tokens.size()) * width);
+    space.out.resize(space.rows.size());
     for (std::size_t i = 0; i < tokens.size(); ++i)
       std::transform(x.data() + tokens[i].token * width, x.data() + (tokens[i].token + 1) * width,
-                     space.rows.data() + i * width,
+                     space.rows.data() + (first + i) * width,
                      [&](float one) { return config.experts.scaled_inputs ? tokens[i].share * one : one; });
-    gated(workers, config, weights.experts[expert], alike, space.rows.data(), tokens.size(), space.out.data(),
-          space);
-    for (std::size_t i = 0; i < tokens.size(); ++i)
+  };
+  const auto add = [&](const std::vector<Routed>& tokens, std::size_t first) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const float share = config.experts.scaled_inputs ? 1 : tokens[i].share;
       for (std::uint64_t j = 0; j < width; ++j)
-        sum[tokens[i].token * width + j] +=
-            (config.experts.scaled_inputs ? 1 : tokens[i].share) * space.out[i * width + j];
+        sum[tokens[i].token * width + j] += share * space.out[(first + i) * width + j];
+    }
+  };
+  std::vector<std::uint64_t> used;
+  for (std::uint64_t expert = 0; expert < count; ++expert)
+    if (!routed[expert].empty()) used.push_back(expert);
+  if (n == 1 && !alike) {
+    for (std::size_t i = 0; i < used.size(); ++i) read(routed[used[i]], i);
+    gated_of_one(workers, config, weights, used, space.rows.data(), space.out.data(), space);
+    for (std::size_t i = 0; i < used.size(); ++i) add(routed[used[i]], i);
+  } else {
+    for (const std::uint64_t expert : used) {
+      read(routed[expert], 0);
+      gated(workers, config, weights.experts[expert], alike, space.rows.data(), routed[expert].size(),
+            space.out.data(), space);
+      add(routed[expert], 0);
+    }
   }
   if (weights.shared) {
     space.out.resize(n * width);

@@ -176,11 +176,33 @@ void fill_packed_panel(const Linear& linear, std::size_t first, std::size_t from
   });
 }
 
+/// fill_panel() of whole registers of stored weights. Asks memory for those that come next: the inputs
+/// behind, or the first ones of the next panel.
+template <Elem elem>
+void fill_stored_panel(const Linear& linear, std::size_t first, std::size_t from, std::size_t depth,
+                       float* panel) {
+  const std::size_t end = from + depth;
+  const std::size_t next = end < linear.in ? first * linear.in + end : (first + kPanel) * linear.in;
+  for (std::size_t group = 0; group < kPanel; group += kWide) {
+    for (std::size_t i = 0; i < kWide; ++i)
+      for (std::size_t line = 0; line < depth * elem_bytes(elem); line += kLineBytes)
+        __builtin_prefetch(linear.data + (next + (group + i) * linear.in) * elem_bytes(elem) + line, 0, 2);
+    for (std::size_t k = 0; k < depth; k += kWide)
+      transpose_stored<elem>(stored(linear, first + group, from + k), linear.in, panel + k * kPanel + group,
+                             kPanel);
+  }
+}
+
 /// Writes the weights of outputs [first, first + outputs) and inputs [from, from + depth) as panel [depth,
 /// kPanel]; columns beyond `outputs` are those of no output.
 void fill_panel(const Linear& linear, std::size_t first, std::size_t outputs, std::size_t from,
                 std::size_t depth, float* panel) {
   if (linear.packed) return fill_packed_panel(linear, first, from, depth, panel);
+  if (outputs == kPanel && depth % kWide == 0) {
+    if (linear.elem == Elem::bf16) return fill_stored_panel<Elem::bf16>(linear, first, from, depth, panel);
+    if (linear.elem == Elem::f16) return fill_stored_panel<Elem::f16>(linear, first, from, depth, panel);
+    return fill_stored_panel<Elem::f32>(linear, first, from, depth, panel);
+  }
   alignas(64) float rows[kWide * kDepth];
   for (std::size_t group = 0; group < kPanel; group += kWide) {
     for (std::size_t i = 0; i < kWide; ++i) {
@@ -222,17 +244,18 @@ void apply_panel(const Linear& linear, std::size_t first, std::size_t outputs, c
   for (std::size_t from = 0; from < linear.in; from += kDepth) {
     const std::size_t depth = std::min<std::size_t>(kDepth, linear.in - from);
     fill_panel(linear, first, outputs, from, depth, panel);
-    std::size_t token = 0;
-    for (; token + kRows <= n; token += kRows)
-      multiply_panel<kRows>(x + token * linear.in + from, linear.in, panel, depth, y + token * y_step,
-                            y_step);
-    const float* rest = x + token * linear.in + from;
-    float* to = y + token * y_step;
-    [&]<std::size_t... less>(std::index_sequence<less...>) {
-      ((n - token == less + 1 ? multiply_panel<less + 1>(rest, linear.in, panel, depth, to, y_step) : void()),
-       ...);
+    for (std::size_t token = 0, rows; token < n; token += rows) {
+      // The last two blocks are alike, because sums of few rows wait for each other.
+      const std::size_t left = n - token;
+      rows = left <= kRows || left >= 2 * kRows ? std::min(left, kRows) : (left + 1) / 2;
+      const float* rest = x + token * linear.in + from;
+      float* to = y + token * y_step;
+      [&]<std::size_t... less>(std::index_sequence<less...>) {
+        ((rows == less + 1 ? multiply_panel<less + 1>(rest, linear.in, panel, depth, to, y_step) : void()),
+         ...);
+      }
+      (std::make_index_sequence<kRows>{});
     }
-    (std::make_index_sequence<kRows - 1>{});
   }
 }
 
@@ -253,9 +276,11 @@ void apply_to_many(Workers& workers, const Linear& linear, const float* x, std::
   });
 }
 
-/// Dot products of `count` rows of W with x, the last inputs padded with zeros.
+/// Dot products of `count` rows of W with x, the last inputs padded with zeros. Behind the last weights come
+/// those at `next`.
 template <Elem elem, std::size_t count>
-void dot_rows(const Linear& linear, std::size_t first, const float* x, float* y) {
+void dot_rows(const Linear& linear, std::size_t first, const float* x, float* y, const std::byte* next) {
+  const std::byte* const end = stored(linear, linear.out, 0);
   constexpr std::size_t kSums = SixteenSums::kLanes;
   SixteenSums sums[count];
   const std::size_t whole = linear.in / kSums * kSums, rest = linear.in - whole;
@@ -264,7 +289,7 @@ void dot_rows(const Linear& linear, std::size_t first, const float* x, float* y)
     for (std::size_t i = 0; i < count; ++i) {
       const std::byte* weights = stored(linear, first + i, k);
       if (k * sizeof(float) % (kLineBytes * sizeof(float) / elem_bytes(elem)) == 0)
-        __builtin_prefetch(weights + kAhead);
+        __builtin_prefetch(weights + kAhead < end ? weights + kAhead : next + (weights + kAhead - end));
       sums[i].template add_products<elem>(weights, x + k);
     }
   }
@@ -281,16 +306,17 @@ void dot_rows(const Linear& linear, std::size_t first, const float* x, float* y)
 }
 
 template <Elem elem>
-Job stored_to_few(const Linear& linear, const float* x, std::size_t n, float* y) {
-  return {tasks_of(linear.out, kOutputsPerTask), [&linear, x, n, y](std::size_t task) {
+Job stored_to_few(const Linear& linear, const float* x, std::size_t n, float* y, const std::byte* next) {
+  return {tasks_of(linear.out, kOutputsPerTask), [&linear, x, n, y, next](std::size_t task) {
             const std::size_t end = std::min<std::size_t>(linear.out, (task + 1) * kOutputsPerTask);
             std::size_t first = task * kOutputsPerTask;
             for (; first + kOutputsAtOnce <= end; first += kOutputsAtOnce)
               for (std::size_t token = 0; token < n; ++token)
-                dot_rows<elem, kOutputsAtOnce>(linear, first, x + token * linear.in, y + token * linear.out);
+                dot_rows<elem, kOutputsAtOnce>(linear, first, x + token * linear.in, y + token * linear.out,
+                                               next);
             for (; first < end; ++first)
               for (std::size_t token = 0; token < n; ++token)
-                dot_rows<elem, 1>(linear, first, x + token * linear.in, y + token * linear.out);
+                dot_rows<elem, 1>(linear, first, x + token * linear.in, y + token * linear.out, next);
           }};
 }
 
@@ -298,15 +324,15 @@ bool few_tokens(const Linear& linear, std::size_t n) {
   return n < (linear.packed ? kPackedTokens + 1 : kFewTokens);
 }
 
-Job to_few(const Linear& linear, const float* x, std::size_t n, float* y) {
+Job to_few(const Linear& linear, const float* x, std::size_t n, float* y, const std::byte* next) {
   if (linear.packed) return packed_to_few(linear, x, n, y);
   switch (linear.elem) {
     case Elem::f32:
-      return stored_to_few<Elem::f32>(linear, x, n, y);
+      return stored_to_few<Elem::f32>(linear, x, n, y, next);
     case Elem::f16:
-      return stored_to_few<Elem::f16>(linear, x, n, y);
+      return stored_to_few<Elem::f16>(linear, x, n, y, next);
     case Elem::bf16:
-      return stored_to_few<Elem::bf16>(linear, x, n, y);
+      return stored_to_few<Elem::bf16>(linear, x, n, y, next);
   }
   return {};
 }
@@ -325,14 +351,21 @@ void apply_linear(Workers& workers, const Linear& linear, const float* x, std::u
 
 void apply_linear(Workers& workers, std::initializer_list<Product> products, const float* x,
                   std::uint64_t n) {
+  apply_linear(workers, std::span(products.begin(), products.end()), x, n);
+}
+
+void apply_linear(Workers& workers, std::span<const Product> products, const float* x, std::uint64_t n) {
   std::vector<Job> jobs;
   std::size_t tasks = 0;
-  for (const auto& [linear, y] : products) {
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const auto& [linear, y, own] = products[i];
+    const float* from = own != nullptr ? own : x;
     if (!few_tokens(*linear, n)) {
-      apply_linear_alike(workers, *linear, x, n, y);
+      apply_linear_alike(workers, *linear, from, n, y);
       continue;
     }
-    tasks += jobs.emplace_back(to_few(*linear, x, n, y)).tasks;
+    const std::byte* next = products[std::min(i + 1, products.size() - 1)].linear->data;
+    tasks += jobs.emplace_back(to_few(*linear, from, n, y, next)).tasks;
   }
   if (tasks == 0) return;
   workers.run(tasks, [&](std::size_t task) {

@@ -2,6 +2,7 @@
 /// Multiplies by a checkpoint's matrices, in float.
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 
 #include "sim/base/workers.hpp"
 #include "traces/model/weights.hpp"
@@ -19,10 +20,12 @@ void apply_linear(Workers& workers, const Linear& linear, const float* x, std::u
 struct Product {
   const Linear* linear;
   float* y;
+  const float* x = nullptr;  ///< what it multiplies; null: what the call says
 };
-/// The same of several matrices and one x. With few tokens threads share them all at once: they would wait
-/// for each other as long as a small product takes.
+/// The same of several matrices. With few tokens threads share them all at once: they would wait for each
+/// other as long as a small product takes, and memory for the first weights of each matrix.
 void apply_linear(Workers& workers, std::initializer_list<Product> products, const float* x, std::uint64_t n);
+void apply_linear(Workers& workers, std::span<const Product> products, const float* x, std::uint64_t n);
 
 /// The same with the kernel of many tokens for every n: a token's outputs are the same bits whatever else is
 /// in the batch.
