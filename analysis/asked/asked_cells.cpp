@@ -78,4 +78,16 @@ std::vector<sim::Cell> cells_of(const std::vector<AskedPolicy>& policies,
   return out;
 }
 
+sim::Cell asked_cell(const std::string& text, const std::string& where, const policy::Registry& registry,
+                     const NoteListener& note) {
+  const std::size_t at = text.rfind('@');
+  if (at == std::string::npos)
+    usage_error("does not say how much it may hold", where, "Say streaming_llm(sinks=16)@256, for example.");
+  const std::vector<AskedPolicy> policies = asked_policies({text.substr(0, at)}, registry, note);
+  const std::vector<sim::Cell> cells =
+      cells_of(policies, asked_budgets({text.substr(at + 1)}, policies, note));
+  if (cells.size() != 1) usage_error("is one cache", where, "Name one policy and one budget.");
+  return cells.front();
+}
+
 }  // namespace kvsim::analysis

@@ -38,4 +38,8 @@ void tell_many_cells(std::size_t cells, const NoteListener& note);
 std::vector<sim::Cell> cells_of(const std::vector<AskedPolicy>& policies,
                                 const std::vector<sim::Budget>& budgets);
 
+/// One cache, of SPEC@BUDGET. Errors are placed at `where`.
+sim::Cell asked_cell(const std::string& text, const std::string& where, const policy::Registry& registry,
+                     const NoteListener& note);
+
 }  // namespace kvsim::analysis

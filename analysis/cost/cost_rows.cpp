@@ -161,18 +161,38 @@ Columns<CostRow> of_drafts() {
       return row.drafting ? as_field(std::invoke(get, *row.drafting)) : Value();
     };
   };
+  const auto of_inner = [](auto get) {
+    return [get](const CostRow& row) { return row.inner ? as_field(std::invoke(get, *row.inner)) : Value(); };
+  };
   using cost::Drafting;
   return {
       {"drafter", "", "the model whose cache drafts (--draft); empty: this row's own cache does",
        [](const CostRow& row) { return row.drafter.empty() ? Value() : Value(row.drafter); }},
+      {"helped", "",
+       "the drafter's cache that drafts for this row's, which drafts for the full one (--draft-cache); "
+       "empty: none does",
+       [](const CostRow& row) { return row.helped.empty() ? Value() : Value(row.helped); }},
+      {"inner_draft_seconds", "s", "of a drafting step of that cache", of_inner(&Drafting::draft)},
+      {"inner_gamma", "tokens",
+       "that it drafts for each verification by this row's cache, where that is fastest at "
+       "--draft-acceptance",
+       of_inner(&Drafting::gamma)},
+      {"inner_verify_seconds", "s", "the pass that verifies them", of_inner(&Drafting::verify)},
       {"draft_prefill_seconds", "s", "of the prompts in that model, if it is another",
        [](const CostRow& row) { return row.drafting ? Value(row.draft_prefill) : Value(); }},
-      {"draft_seconds", "s", "of a drafting step", of_draft(&Drafting::draft)},
+      {"draft_seconds", "s", "of a drafting step; of a hierarchy, of a token of the inner level",
+       of_draft(&Drafting::draft)},
       {"gamma", "tokens",
        "drafted for each verification by the full cache, where that is fastest at --acceptance; 0: not to "
        "draft; null: not asked",
        of_draft(&Drafting::gamma)},
       {"verify_seconds", "s", "the pass that verifies them", of_draft(&Drafting::verify)},
+      {"calibrate_seconds", "s",
+       "the drafter's pass over what was accepted, where its layers are computed at once (--draft-parallel)",
+       [](const CostRow& row) {
+         const std::optional<Drafting>& of = row.inner ? row.inner : row.drafting;
+         return of ? Value(of->calibrate) : Value();
+       }},
       {"tokens_per_round", "tokens", "that come of it, mean", of_draft(&Drafting::tokens)},
       {"drafted_tpot_seconds", "s", "per token, drafts and verification", of_draft(&Drafting::per_token)},
       {"draft_speedup", "", "over the full cache alone", of_draft(&Drafting::speedup)},

@@ -27,6 +27,8 @@ struct CostRow {
   std::optional<std::uint64_t> largest_batch{};      ///< within the machine's memory; nothing: not asked
   std::optional<cost::Drafting> drafting{};          ///< for the full cache; nothing: not asked
   std::string drafter{};                             ///< another model that drafts; empty: none
+  std::optional<cost::Drafting> inner{};             ///< for this cache, of a hierarchy; nothing: not asked
+  std::string helped{};                              ///< the drafter's cache in it; empty: there is none
   double draft_prefill = 0;                          ///< s of the prompt in that model
   std::uint64_t drafted_bytes = 0;                   ///< after the last token, the full cache included
   std::optional<cost::AssemblyTime> assembly{};      ///< of documents' caches; nothing: not asked

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "sim/base/error.hpp"
 #include "sim/base/quoted.hpp"
@@ -119,19 +120,87 @@ void price(CostRow& row, const CostStudy& study, const cost::Serving& asked, con
       cost::largest_batch(study.model, study.machine, serving, holding, cost, study.machine.memory);
 }
 
-/// `draft`: what drafts, of the row's point.
-void price_drafting(CostRow& row, const CostStudy& study, const cost::Serving& serving,
-                    const cost::Estimate& draft) {
-  row.drafting =
-      cost::fastest_drafting(study.model, study.machine, serving, draft.time.per_token, *study.acceptance);
-  const cost::SequenceBytes full =
-      cost::sequence_bytes(study.model, serving, {.kept = serving.prompt, .appended = serving.generate});
+/// Passes of a point's cache over several tokens, in the middle of the answer.
+std::function<cost::PassTime(std::uint64_t tokens)> passes_of(const cost::SweepPoint& point) {
+  const cost::Serving& asked = point.serving;
+  return [point, serving = served_with(asked, *point.composition),
+          holding = cost::rule_holding(*point.composition, *point.model,
+                                       cost::stored_heads(*point.model, asked.layout), asked.prompt,
+                                       asked.generate, point.budget, point.share),
+          cost = cost::cost_of(*point.composition, *point.model, asked.prompt, point.budget)](
+             std::uint64_t tokens) {
+    return cost::verification_time(*point.model, *point.machine, serving, holding, cost, tokens,
+                                   std::max<std::uint64_t>(1, serving.generate / 2));
+  };
+}
+
+/// The point's cache as it verifies what it drafts: read=upper of a representation drafts from half of the
+/// bits that its read=both verifies by. None: the full cache verifies.
+std::optional<policy::Composition> verifier_of(policy::Composition composition) {
+  if (!composition.representation) return {};
+  for (ParamValue& value : composition.representation->params.entries)
+    if (value.name == "read" && value.text == "upper") {
+      value.text = "both";
+      return composition;
+    }
+  return {};
+}
+
+/// `own`: the row's point. `draft`, `drafted`: what drafts, and its estimate.
+void price_drafting(CostRow& row, const CostStudy& study, const cost::SweepPoint& own,
+                    const cost::SweepPoint& draft, const cost::Estimate& drafted) {
+  const cost::Serving& serving = own.serving;
   const cost::Memory& held = row.estimate->at_end;
-  row.drafted_bytes = held.total() + serving.batch * full.all();
+  cost::Round round{.draft = drafted.time.per_token};
+  if (study.draft_parallel > 1) {
+    round.draft =
+        cost::layer_parallel_time(*draft.model, study.machine, served_with(draft.serving, *draft.composition),
+                                  drafted.time.mean_step, study.draft_parallel);
+    round.calibrate = [passes = passes_of(draft)](double tokens) {
+      const cost::PassTime pass = passes(static_cast<std::uint64_t>(std::ceil(tokens)));
+      return pass.seconds() - pass[cost::OpClass::head].seconds;
+    };
+  }
+  if (study.draft_cache) {
+    // What more tokens add in the middle is added to the mean step.
+    round.alone = row.estimate->time.per_token;
+    round.verify = [passes = passes_of(own), alone = round.alone](std::uint64_t gamma) {
+      return gamma == 0 ? alone : alone + passes(gamma + 1).seconds() - passes(1).seconds();
+    };
+    row.inner = cost::fastest_drafting(round, study.draft_acceptance);
+    row.helped = study.draft_cache->composition.name + "@" + study.draft_cache->budget.text;
+    round = {.draft = row.inner->per_token};
+  }
+  const auto full = [&](std::uint64_t gamma) {
+    return cost::verification_time(study.model, study.machine, serving, gamma + 1,
+                                   serving.prompt + serving.generate / 2)
+        .seconds();
+  };
+  round.verify = full;
+  round.alone = full(0);
+  const bool own_drafts = !study.drafter || study.draft_cache;
+  const std::optional<policy::Composition> form = own_drafts ? verifier_of(*own.composition) : std::nullopt;
+  cost::SweepPoint of_form = own;
+  if (form) {
+    of_form.composition = &*form;
+    round.verify = [passes = passes_of(of_form)](std::uint64_t gamma) { return passes(gamma + 1).seconds(); };
+  }
+  row.drafting = cost::fastest_drafting(round, *study.acceptance);
+  // What keeps everything as it comes, whatever a selection reads of it, is the full cache.
+  const bool same =
+      own_drafts && own.composition->eviction.spec->keeps_all() && !own.composition->representation;
+  row.drafted_bytes = held.total();
+  if (form)
+    row.drafted_bytes = cost::estimate(study.model, study.machine, serving, *form, own.budget).at_end.total();
+  else if (!same)
+    row.drafted_bytes +=
+        serving.batch *
+        cost::sequence_bytes(study.model, serving, {.kept = serving.prompt, .appended = serving.generate})
+            .all();
   if (!study.drafter) return;
   row.drafter = study.drafter->model.name;
-  row.draft_prefill = draft.time.first_token;
-  row.drafted_bytes += draft.at_end.total() - draft.at_end.reserved - held.cache();
+  row.draft_prefill = drafted.time.first_token;
+  row.drafted_bytes += drafted.at_end.total() - drafted.at_end.reserved - (own_drafts ? 0 : held.cache());
 }
 
 }  // namespace
@@ -168,8 +237,13 @@ std::vector<CostRow> cost_rows(const CostStudy& study) {
   std::vector<cost::SweepPoint> asked, drafting;
   for (const Point& point : points) {
     asked.push_back(sweep_point(study, study.model, study.serving, point));
-    if (study.drafter)
-      drafting.push_back(sweep_point(study, study.drafter->model, study.drafter->serving, point));
+    if (!study.drafter) continue;
+    Point its = point;
+    if (study.draft_cache) {
+      its.policy = &study.draft_cache->composition;
+      its.budget = own_size(*its.policy) ? nullptr : &study.draft_cache->budget;
+    }
+    drafting.push_back(sweep_point(study, study.drafter->model, study.drafter->serving, its));
   }
   const std::vector<cost::SweepResult> results = cost::sweep(asked, study.threads);
   const std::vector<cost::SweepResult> drafts = cost::sweep(drafting, study.threads);
@@ -188,7 +262,8 @@ std::vector<CostRow> cost_rows(const CostStudy& study) {
       row.prediction = cost::prediction_time(study.model, asked[i].serving, study.predictor->model,
                                              at_point(study.predictor->serving, points[i]), study.machine);
     if (study.acceptance)
-      price_drafting(row, study, asked[i].serving, (study.drafter ? drafts : results)[i].estimate);
+      price_drafting(row, study, asked[i], (study.drafter ? drafting : asked)[i],
+                     (study.drafter ? drafts : results)[i].estimate);
   }
   refuse_only_skipped(rows);
   return rows;

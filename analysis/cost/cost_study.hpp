@@ -7,6 +7,7 @@
 #include "analysis/cost/cost_rows.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/replay/budget.hpp"
+#include "sim/replay/replay.hpp"
 
 namespace kvsim::analysis {
 
@@ -26,6 +27,11 @@ struct CostStudy {
   std::optional<double> acceptance{};  ///< of tokens that each cache drafts for the full one; none: not asked
   std::optional<OtherModel> predictor{};  ///< of which the model's cache is predicted; none: not asked
   std::optional<OtherModel> drafter{};    ///< whose caches draft; none: the model's own do
+  /// The drafter's own cache, which drafts for the policies' caches of the model, which draft for the full
+  /// one; none: these are the drafter's.
+  std::optional<sim::Cell> draft_cache{};
+  double draft_acceptance = 0;       ///< of tokens that it drafts for them
+  std::uint64_t draft_parallel = 1;  ///< of the drafter's layers whose attention is computed at once
   std::optional<double> computed{};  ///< share of prompts of documents, as cost::assembly_time() takes it
   std::optional<cost::Tier> documents{};  ///< where these lie; none: on the device
   unsigned threads = 0;                   ///< 0: all. Never changes a row

@@ -218,16 +218,23 @@ bool drafts(const std::vector<CostRow>& rows) {
   return std::ranges::any_of(rows, [](const CostRow& row) { return row.drafting.has_value(); });
 }
 
+bool helps(const std::vector<CostRow>& rows) {
+  return std::ranges::any_of(rows, [](const CostRow& row) { return row.inner.has_value(); });
+}
+
 /// What drafting for the full cache takes and gives, where it was asked.
-void add_draft_columns(TextTable& table) {
+void add_draft_columns(TextTable& table, const std::vector<CostRow>& rows) {
+  if (helps(rows)) table.add_column("inner gamma", Align::right);
   table.add_column("draft ms", Align::point);
   table.add_column("best gamma", Align::right);
   table.add_column("drafted TPOT ms", Align::point);
   table.add_column("speed-up", Align::point);
   table.add_column("both caches GiB", Align::point);
 }
-void add_draft_fields(std::vector<std::string>& fields, const CostRow& row) {
+void add_draft_fields(std::vector<std::string>& fields, const CostRow& row,
+                      const std::vector<CostRow>& rows) {
   const std::optional<cost::Drafting>& of = row.drafting;
+  if (helps(rows)) fields.push_back(row.inner ? std::to_string(row.inner->gamma) : "-");
   fields.push_back(of ? people_text(1e3 * of->draft) : "-");
   fields.push_back(of ? std::to_string(of->gamma) : "-");
   fields.push_back(of ? people_text(1e3 * of->per_token) : "-");
@@ -241,15 +248,19 @@ void print_drafts(std::ostream& out, const std::vector<CostRow>& rows) {
   TextTable table;
   table.add_column("policy", Align::left);
   table.add_column("budget", Align::right);
-  add_draft_columns(table);
+  add_draft_columns(table, rows);
   for (const CostRow& row : rows) {
     std::vector<std::string> fields{labels.at(row.params), budget_text(row)};
-    add_draft_fields(fields, row);
+    add_draft_fields(fields, row, rows);
     table.add_row(fields);
   }
-  const std::string& drafter = rows.front().drafter;
-  out << "\nDrafting for the full cache, which is held besides"
-      << (drafter.empty() ? "" : ": " + drafter + " drafts through a cache of this policy") << '\n';
+  const CostRow& first = rows.front();
+  std::string who;
+  if (!first.helped.empty())
+    who = ": " + first.drafter + " drafts through " + first.helped + " for this policy's cache";
+  else if (!first.drafter.empty())
+    who = ": " + first.drafter + " drafts through a cache of this policy";
+  out << "\nDrafting for the full cache, which is held besides" << who << '\n';
   table.print(out);
 }
 
@@ -339,7 +350,7 @@ void print_points(std::ostream& out, const std::vector<CostRow>& rows) {
   table.add_column("TTFT s", Align::point);
   table.add_column("TPOT ms", Align::point);
   table.add_column("tokens/s", Align::point);
-  if (drafts(rows)) add_draft_columns(table);
+  if (drafts(rows)) add_draft_columns(table, rows);
   if (assembles(rows)) table.add_column("assembled TTFT s", Align::point);
   for (const CostRow& row : rows) {
     std::vector<std::string> fields;
@@ -355,7 +366,7 @@ void print_points(std::ostream& out, const std::vector<CostRow>& rows) {
     number([](const Estimate& e) { return e.time.first_token; });
     number([](const Estimate& e) { return 1e3 * e.time.per_token; });
     number([](const Estimate& e) { return e.time.tokens_per_second; });
-    if (drafts(rows)) add_draft_fields(fields, row);
+    if (drafts(rows)) add_draft_fields(fields, row, rows);
     if (assembles(rows))
       fields.push_back(row.assembly ? people_text(row.assembly->first_token) : std::string("-"));
     table.add_row(fields);

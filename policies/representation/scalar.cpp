@@ -16,7 +16,7 @@ GroupedRules rules(const Params& params) {
 }
 
 Ledger ledger_of(const Params& params, const StorageShape& shape, LaneTokens held) {
-  return grouped_ledger(rules(params), shape, held.all());
+  return grouped_ledger(rules(params), shape, held);
 }
 
 std::unique_ptr<Representation> make(const Params& params, const CacheUnit& unit) {

@@ -105,6 +105,8 @@ DevicePass::DevicePass(const Model& model, const Machine& machine, const Serving
   local_ = device_share(model, degree);
   kinds_ = model.layer_kinds();
   cached_layers_ = real(model.cached_layers());
+  crossing_layers_ = real(model.crossing_layers());
+  readers_ = std::max(1.0, crossing_layers_);
   windows_ = model.window_sums();
   query_heads_ = real(local_.query_heads);
   kv_heads_ = real(local_.kv_heads);
@@ -179,7 +181,8 @@ double DevicePass::elements(const model::LayerKind& kind) const {
     elements +=
         parts * (real(local_.experts.used) * real(local_.experts.width) + real(local_.experts.shared_width));
   if (kind.attends) {
-    const double rotated = model_.latent.rank == 0 ? (query_heads_ + kv_heads_) * real(model_.head_dim)
+    const double keys = kind.crosses ? 0 : kv_heads_;
+    const double rotated = model_.latent.rank == 0 ? (query_heads_ + keys) * real(model_.head_dim)
                                                    : (query_heads_ + 1) * real(model_.latent.rotated);
     if (model_.learned_positions == 0) elements += 2 * rotated;
     if (model_.qk_norm) elements += 2 * rotated;
@@ -188,22 +191,39 @@ double DevicePass::elements(const model::LayerKind& kind) const {
   return elements;
 }
 
-void DevicePass::dense(PassTime& pass, std::uint64_t tokens, std::uint64_t sequences) const {
-  const double all = batch_ * real(tokens), hidden = real(model_.hidden);
+void DevicePass::shared_cache(PassTime& pass, double tokens, double appended) const {
+  multiply(pass[OpClass::linear], local_.shared_products(), tokens);
+  // A norm, and the rotation of the keys.
+  const double moved = 2 * real(model_.hidden) + 2 * kv_heads_ * real(model_.head_dim);
+  charge(pass[OpClass::elementwise],
+         {.bytes = activation_ * tokens * moved + batch_ * stored_heads_ * appended,
+          .memory_ceiling = machine_.ceilings.elementwise_memory,
+          .hidden_overhead = machine_.ceilings.elementwise_launch},
+         1);
+}
+
+void DevicePass::dense(PassTime& pass, std::uint64_t tokens, std::uint64_t sequences,
+                       std::optional<std::uint64_t> crossing) const {
+  const double hidden = real(model_.hidden);
   const Ceilings& ceilings = machine_.ceilings;
   // What the new tokens add to a lane: a generated one joins, those of a prompt are stored together.
   const LaneTokens joined = tokens == 1 ? LaneTokens{.appended = 1} : LaneTokens{.kept = tokens};
   const double appended = lane_bytes(joined) - lane_bytes({});
+  if (crossing_layers_ > 0) shared_cache(pass, batch_ * real(tokens), appended);
   for (const model::LayerKind& kind : kinds_) {
-    const double layers = real(kind.layers);
+    const std::uint64_t rows = kind.crosses ? crossing.value_or(tokens) : tokens;
+    if (rows == 0) continue;
+    const double layers = real(kind.layers), all = batch_ * real(rows);
+    const bool stores = kind.attends && !kind.crosses;
     OpTime layer;
-    if (kind.attends) multiply(layer, local_.attention_products(), all);
+    if (kind.attends)
+      multiply(layer, kind.crosses ? local_.crossing_products() : local_.attention_products(), all);
     if (kind.remembers) multiply(layer, local_.recurrence.matrices, all);
-    mlp(layer, kind.mlp, tokens);
+    mlp(layer, kind.mlp, rows);
     add(pass[OpClass::linear], layer, layers);
 
     Demand small{
-        .bytes = activation_ * all * elements(kind) + (kind.attends ? batch_ * stored_heads_ * appended : 0),
+        .bytes = activation_ * all * elements(kind) + (stores ? batch_ * stored_heads_ * appended : 0),
         .memory_ceiling = ceilings.elementwise_memory,
         .hidden_overhead = ceilings.elementwise_launch};
     if (kind.remembers) {
@@ -289,10 +309,13 @@ Demand DevicePass::chunk_attention(const policy::Cost& cost, std::uint64_t token
 }
 
 void DevicePass::prefill_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens,
-                                   std::uint64_t past) const {
+                                   std::uint64_t past, std::uint64_t crossing) const {
+  const std::uint64_t rows = crossing_layers_ > 0 ? crossing : tokens;
+  if (rows == 0) return;
   for (const auto& [layers, window] : model_.window_runs())
-    charge(pass[OpClass::attention], chunk_attention(cost, tokens, past, window, model_.chunked),
-           real(layers));
+    charge(pass[OpClass::attention],
+           chunk_attention(cost, rows, past + tokens - rows, window, model_.chunked),
+           real(layers) * readers_);
 }
 
 void DevicePass::streamed_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens,
@@ -377,7 +400,7 @@ void DevicePass::decode_attention(PassTime& pass, const Holding& holding, const 
                                      batch_ * read.bytes + index, index);
       attention.bytes += real(rows - 1) * batch_ * activation_ * query_heads_ * width;
       decode_numbers(attention, cost, batch_ * read.coded);
-      const double layers = real(group.layers) / real(reads.size());
+      const double layers = real(group.layers) * readers_ / real(reads.size());
       OpTime& time = pass[OpClass::attention];
       const double before = time.seconds;
       charge(time, attention, layers);

@@ -44,15 +44,19 @@ class DevicePass {
   DevicePass(const Model& model, const Machine& machine, const Serving& serving);
 
   /// Adds the work that does not depend on the cache: projections, MLPs, elementwise operations, all-reduces,
-  /// for `tokens` new tokens per sequence; in an engine's step of `sequences` sequences together.
-  void dense(PassTime& pass, std::uint64_t tokens, std::uint64_t sequences = 1) const;
+  /// for `tokens` new tokens per sequence; in an engine's step of `sequences` sequences together. Of these
+  /// the last `crossing` pass through layers that share a cache; none: all do.
+  void dense(PassTime& pass, std::uint64_t tokens, std::uint64_t sequences = 1,
+             std::optional<std::uint64_t> crossing = {}) const;
   /// Adds only the products of the last layer's MLP.
   void one_mlp(OpTime& op, std::uint64_t tokens) const;
   /// Adds the logits of `rows` tokens per sequence.
   void head(PassTime& pass, std::uint64_t rows) const;
-  /// Adds the attention of `tokens` new rows after `past` cached tokens, causal, all layers.
-  void prefill_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens,
-                         std::uint64_t past) const;
+  /// Adds the attention of `tokens` new rows after `past` cached tokens, causal, all layers; of the last
+  /// `crossing` in those that share a cache.
+  void prefill_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens, std::uint64_t past,
+                         std::uint64_t crossing = 1) const;
+  bool shares_cache() const { return crossing_layers_ > 0; }
   /// Adds the same for a policy that never holds more than its budget of the prompt.
   void streamed_attention(PassTime& pass, const policy::Cost& cost, std::uint64_t tokens, std::uint64_t past,
                           const Holding& holding) const;
@@ -95,6 +99,8 @@ class DevicePass {
   void mlp(OpTime& op, model::LayerKind::Mlp mlp, std::uint64_t tokens) const;
   /// Returns the elements that element-wise operations of a layer read and write per token.
   double elements(const model::LayerKind& kind) const;
+  /// Adds keys and values that several layers share; `appended`: bytes that they add to a lane.
+  void shared_cache(PassTime& pass, double tokens, double appended) const;
   /// Returns the start time of attention; it is shorter for a layer's cache that fits the device's last cache
   /// level.
   double attention_start(double cache_bytes) const;
@@ -158,7 +164,8 @@ class DevicePass {
   double batch_, activation_, product_rate_, matrix_bytes_, expert_bytes_, head_bytes_;
   Model local_;  ///< the device's share
   std::vector<model::LayerKind> kinds_;
-  double cached_layers_;
+  double cached_layers_, crossing_layers_;
+  double readers_;  ///< layers that read each cached one
   std::vector<WindowRun> windows_{};
   // Shapes of one device.
   double share_;  ///< share of the work that is split by query head

@@ -45,6 +45,9 @@ double tabled(std::vector<double>& table, std::uint64_t n, Price price) {
 
 EngineStep::EngineStep(Model model, Machine machine, const Serving& serving)
     : model_(std::move(model)), machine_(std::move(machine)), serving_(one_sequence(serving)) {
+  if (model_.crossing_layers() > 0)
+    usage_error("steps of an engine are priced for prompts that pass through all layers",
+                "model " + model_.name);
   device_ = std::make_unique<DevicePass>(model_, machine_, serving_);
 }
 

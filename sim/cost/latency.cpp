@@ -33,11 +33,11 @@ class PromptPasses {
 
   PassTime chunk(std::uint64_t tokens, std::uint64_t past, std::uint64_t logits) const {
     PassTime pass;
-    device_.dense(pass, tokens);
-    if (cost_.streams)
+    device_.dense(pass, tokens, 1, logits);
+    if (cost_.streams && !device_.shares_cache())
       device_.streamed_attention(pass, cost_, tokens, past, holding_);
     else
-      device_.prefill_attention(pass, cost_, tokens, past);
+      device_.prefill_attention(pass, cost_, tokens, past, logits);
     device_.prefill_transfers(pass, tokens, past, holding_, cost_.streams);
     if (logits > 0) device_.head(pass, logits);
     wait_for_host(pass, serving_.runtime);
@@ -232,12 +232,19 @@ PassTime pass_time(const Model& model, const Machine& machine, const Serving& se
 
 PassTime verification_time(const Model& model, const Machine& machine, const Serving& serving,
                            std::uint64_t tokens, std::uint64_t past) {
-  const DevicePass device(model, machine, serving);
   const Holding full = whole_holding(model, stored_heads(model, serving.layout), past);
+  return verification_time(model, machine, serving, full, {}, tokens, tokens);
+}
+
+PassTime verification_time(const Model& model, const Machine& machine, const Serving& serving,
+                           const Holding& holding, const policy::Cost& cost, std::uint64_t tokens,
+                           std::uint64_t step) {
+  const DevicePass device(model, machine, serving);
   PassTime pass;
   device.dense(pass, tokens);
-  device.decode_attention(pass, full, {}, tokens, tokens);
-  device.step_transfers(pass, full, tokens);
+  device.decode_attention(pass, holding, cost, step, tokens);
+  device.step_policy(pass, holding, cost, step);
+  device.step_transfers(pass, holding, step);
   device.head(pass, tokens);
   wait_for_host(pass, serving.runtime);
   return pass;

@@ -84,6 +84,12 @@ PassTime pass_time(const Model& model, const Machine& machine, const Serving& se
 PassTime verification_time(const Model& model, const Machine& machine, const Serving& serving,
                            std::uint64_t tokens, std::uint64_t past);
 
+/// The same where each lane attends to what it holds at `step` of `holding`, after that step's token; rows of
+/// a selection read what a single one does. The policy's own work counts once.
+PassTime verification_time(const Model& model, const Machine& machine, const Serving& serving,
+                           const Holding& holding, const policy::Cost& cost, std::uint64_t tokens,
+                           std::uint64_t step);
+
 /// A request of a full batch.
 struct Latency {
   PassTime prefill{};

@@ -95,7 +95,9 @@ void read_bits(const model::StoredWeights& stored, Model& model) {
   double shared = 0, experts = 0;
   for (const model::LayerKind& kind : model.layer_kinds()) {
     double bits = 0;
-    if (kind.attends) bits += bits_of(stored, stored_attention(model));
+    if (kind.attends)
+      bits += bits_of(stored, kind.crosses ? model.crossing_products() : stored_attention(model));
+    if (kind.crosses) shared += bits_of(stored, model.shared_products());
     if (kind.remembers) bits += bits_of(stored, model.recurrence.matrices);
     if (kind.mlp == Mlp::dense) bits += bits_of(stored, stored_mlp(model, model.ffn));
     if (kind.mlp == Mlp::experts) {
@@ -130,8 +132,14 @@ std::vector<model::LayerKind> Model::layer_kinds() const {
 }
 
 std::uint64_t Model::cached_layers() const {
-  std::uint64_t count = kinds.empty() ? layers : 0;
-  for (const model::LayerKind& kind : kinds) count += kind.attends ? kind.layers : 0;
+  std::uint64_t count = kinds.empty() ? layers : crossing_layers() > 0 ? 1 : 0;
+  for (const model::LayerKind& kind : kinds) count += kind.attends && !kind.crosses ? kind.layers : 0;
+  return count;
+}
+
+std::uint64_t Model::crossing_layers() const {
+  std::uint64_t count = 0;
+  for (const model::LayerKind& kind : kinds) count += kind.crosses ? kind.layers : 0;
   return count;
 }
 
@@ -162,19 +170,29 @@ Products Model::attention_products() const {
           {checked_product(kParameters, query_heads, value_dim), hidden}};
 }
 
+Products Model::crossing_products() const {
+  return {{hidden, checked_product(kParameters, query_heads, head_dim)},
+          {checked_product(kParameters, query_heads, value_dim), hidden}};
+}
+
+Products Model::shared_products() const {
+  return {{hidden, checked_product(kParameters, kv_heads, head_dim + value_dim)}};
+}
+
 Products Model::mlp_products(std::uint64_t width) const {
   return {{hidden, checked_product(kParameters, width, gated_mlp ? 2 : 1)}, {width, hidden}};
 }
 
 std::uint64_t Model::shared_matrix_parameters() const {
   using Mlp = model::LayerKind::Mlp;
-  std::uint64_t total = 0;
+  std::uint64_t total = crossing_layers() > 0 ? parameters_of(shared_products()) : 0;
   for (const model::LayerKind& kind : layer_kinds()) {
     const std::uint64_t width = kind.mlp == Mlp::dense     ? ffn
                                 : kind.mlp == Mlp::experts ? experts.shared_width
                                                            : 0;
     const std::uint64_t layer = checked_sum(
-        kParameters, kind.attends ? parameters_of(attention_products()) : 0,
+        kParameters,
+        kind.attends ? parameters_of(kind.crosses ? crossing_products() : attention_products()) : 0,
         kind.remembers ? parameters_of(recurrence.matrices) : 0, parameters_of(mlp_products(width)));
     total = checked_sum(kParameters, total, checked_product(kParameters, kind.layers, layer));
   }
@@ -202,7 +220,8 @@ std::uint64_t Model::embedding_parameters() const {
 
 std::uint64_t Model::small_parameters() const {
   std::uint64_t total =
-      checked_sum(kParameters, norms_of_sums ? 0 : norm_parameters(*this), head_bias ? vocab : 0);
+      checked_sum(kParameters, norms_of_sums ? 0 : norm_parameters(*this), head_bias ? vocab : 0,
+                  crossing_layers() > 0 ? norm_parameters(*this) : 0);  // before what is shared
   for (const model::LayerKind& kind : layer_kinds()) {
     const std::uint64_t layer =
         checked_sum(kParameters, checked_product(kParameters, norm_parameters(*this), norms_per_block()),
@@ -318,7 +337,8 @@ Model model_of(const model::ModelConfig& config, const std::string& name) {
   auto window = config.layer_window.begin();
   for (const model::LayerKind& kind : config.kinds) {
     if (kind.attends)
-      windows.insert(windows.end(), window, window + static_cast<std::ptrdiff_t>(kind.layers));
+      windows.insert(windows.end(), window,
+                     window + static_cast<std::ptrdiff_t>(kind.crosses ? 1 : kind.layers));
     window += static_cast<std::ptrdiff_t>(kind.layers);
   }
   if (windows.empty()) input_error("no layer attends, so that there is no cache", name);

@@ -54,7 +54,8 @@ struct Model : model::LayerParts {
   std::vector<WindowRun> window_sums() const;
   /// Returns the kinds of layers with their numbers, in order of their first layer.
   std::vector<model::LayerKind> layer_kinds() const;
-  std::uint64_t cached_layers() const;       ///< that attend
+  std::uint64_t cached_layers() const;       ///< that attend, those that share a cache as one
+  std::uint64_t crossing_layers() const;     ///< that share one
   std::uint64_t remembering_layers() const;  ///< that hold a state
   /// Returns the numbers of a value that are stored beside its key: none with a latent.
   std::uint64_t stored_value_dim() const { return latent.rank == 0 ? value_dim : 0; }
@@ -69,6 +70,10 @@ struct Model : model::LayerParts {
   /// query + latent + rotated key], the expansions of queries and of the latent, [Hq*Dv, h]; a decode step
   /// multiplies queries and outputs by the latter (absorbed), which takes the same operations.
   Products attention_products() const;
+  /// Returns the products of a layer that shares a cache: [h, Hq*D], [Hq*Dv, h]; and those of what is shared:
+  /// [h, Hk*(D + Dv)].
+  Products crossing_products() const;
+  Products shared_products() const;
   /// Returns the products of an MLP of this width: [h, m*f], [f, h], m = 2 (gated) or 1.
   Products mlp_products(std::uint64_t width) const;
   /// Returns the parameters of the blocks' matrices without those of experts that a router picks.

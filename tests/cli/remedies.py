@@ -624,6 +624,10 @@ COSTS = [
     ("$C1 --prompt-tokens 0", r"(\d+K)", "tokens 0 => tokens {1}"),
     ("$C1 --prompt-tokens 1000M --batch 99999999999999", "Ask for something (smaller)",
      "--prompt-tokens 1000M --batch 99999999999999 => --prompt-tokens 1K --batch 9"),
+    ("cost estimate --model llama-3-8b --machine a100-80-sxm --prompt-tokens 1K --acceptance 0.8 --draft llama-3-8b --draft-parallel 2 --quiet",
+     "Add (--tp 2)", "+ {1}"),
+    ("cost estimate --model llama-2-7b --machine a100-80-sxm --prompt-tokens 1K --acceptance 0.8 --draft tinyllama-1.1b --draft-cache full "
+     "--draft-acceptance 0.5 --quiet", r"Say (streaming_llm\(sinks=16\)@256)", "--draft-cache full => --draft-cache '{1}'"),
     ("cost estimate --model $M --machine t4 --prompt-tokens 1K --tp 2 --quiet", "or use (one device)", "--tp 2 => --tp 1"),
     ("cost estimate --model $M --machine t4 --prompt-tokens 1K --tp 2 --quiet", r'give its file a \"(device_link)\"',
      "edit 'd.update({\"{1}\": d[\"host_link\"]})' mach.json > mach2.json && kvsim cost estimate --model $M --machine mach2.json "

@@ -837,6 +837,73 @@ class Refusals(CostTest):
                          [row["drafted_tpot_seconds"] for row in rows("--model", "qwen3-8b", "--acceptance", 0.8)])
         self.assertIn("--acceptance", self.fails(2, *ask, "--model", "qwen3-8b", "--draft", "qwen3-0.6b"))
 
+    def test_a_small_model_drafts_for_a_policys_cache(self):
+        ask = ["cost", "estimate", "--machine", "a100-80-sxm", "--prompt-tokens", "32K", "--quiet", "--format", "csv"]
+
+        def rows(*more):
+            return list(csv.DictReader(io.StringIO(self.ok(*ask, *more))))
+        large = ["--model", "llama-2-7b", "--policy", "full+triforce(read=1024)", "--policy", "streaming_llm", "--budget", "1K"]
+        helped = [*large, "--acceptance", 0.9, "--draft", "tinyllama-1.1b", "--draft-cache", "streaming_llm(sinks=16)@256", "--draft-acceptance"]
+        (small,) = rows("--model", "tinyllama-1.1b", "--policy", "streaming_llm(sinks=16)", "--budget", 256)
+        alone = rows(*large, "--acceptance", 0.9)
+        for by_itself, row in zip(alone, rows(*helped, 0.8), strict=True):
+            self.assertEqual((row["drafter"], row["helped"], row["inner_draft_seconds"], row["draft_prefill_seconds"]),
+                             ("tinyllama-1.1b", "streaming_llm@256", small["tpot_seconds"], small["ttft_seconds"]))
+            inner, gamma = int(row["inner_gamma"]), int(row["gamma"])
+            self.assertGreater(inner, 0)
+            self.assertGreater(float(row["inner_verify_seconds"]), float(row["tpot_seconds"]))
+            draft = float(row["draft_seconds"])
+            self.assertAlmostEqual(draft * sum(0.8**i for i in range(inner + 1)),
+                                   inner * float(row["inner_draft_seconds"]) + float(row["inner_verify_seconds"]))
+            self.assertLess(draft, float(row["tpot_seconds"]))
+            self.assertAlmostEqual(float(row["drafted_tpot_seconds"]) * sum(0.9**i for i in range(gamma + 1)),
+                                   gamma * draft + float(row["verify_seconds"]))
+            self.assertGreater(float(row["draft_speedup"]), float(by_itself["draft_speedup"]))
+            # The small model is held beside both caches.
+            self.assertEqual(int(row["drafted_bytes"]) - int(by_itself["drafted_bytes"]), int(small["end_bytes"]) - int(small["reserved_bytes"]))
+        # Of a model that is never right nothing is left but the policy's cache.
+        for by_itself, row in zip(alone, rows(*helped, 0), strict=True):
+            self.assertEqual(row["inner_gamma"], "0")
+            for key in "draft_seconds", "gamma", "drafted_tpot_seconds", "draft_speedup":
+                self.assertEqual(row[key], by_itself[key])
+        self.assertEqual({row["inner_gamma"] for row in alone}, {""})
+        self.assertIn("drafts through streaming_llm@256 for this policy's cache",
+                      self.ok(*ask[:-2], *helped, 0.8))
+        self.assertIn("--draft-acceptance", self.fails(2, *ask, *helped[:-1]))
+        self.assertIn("--draft-cache", self.fails(2, *ask, *large, "--acceptance", 0.9, "--draft", "tinyllama-1.1b", "--draft-acceptance", 0.5))
+        self.assertIn("@256, for example", self.fails(2, *ask, *large, "--acceptance", 0.9, "--draft", "tinyllama-1.1b",
+                                                      "--draft-cache", "full", "--draft-acceptance", 0.5))
+
+    def test_layers_of_a_draft_at_once(self):
+        ask = ["cost", "estimate", "--model", "llama-3-70b", "--machine", "a100-80-sxm", "--tp", 4, "--prompt-tokens", "8K", "--acceptance", 0.95,
+               "--draft", "llama-3-8b", "--quiet", "--format", "csv", "--draft-parallel"]
+        seconds = {}
+        for n in 2, 4:
+            (row,) = csv.DictReader(io.StringIO(self.ok(*ask, n)))
+            seconds[n] = float(row["draft_seconds"])
+            gamma = int(row["gamma"])
+            self.assertAlmostEqual(float(row["drafted_tpot_seconds"]) * float(row["tokens_per_round"]),
+                                   gamma * seconds[n] + float(row["verify_seconds"]) + float(row["calibrate_seconds"]))
+            self.assertGreater(float(row["calibrate_seconds"]), 0)
+        (one,) = csv.DictReader(io.StringIO(self.ok("cost", "estimate", "--model", "llama-3-8b", "--machine", "a100-80-sxm", "--prompt-tokens", "8K",
+                                                    "--quiet", "--format", "csv")))
+        self.assertGreater(float(one["tpot_seconds"]), seconds[2])
+        self.assertGreater(seconds[2], seconds[4])
+        self.assertIn("Add --tp 8", self.fails(2, *ask, 8))
+
+    def test_one_cache_drafts_from_half_of_its_bits(self):
+        ask = ["cost", "estimate", "--model", "llama-2-7b", "--machine", "a100-80-sxm", "--prompt-tokens", "32K", "--acceptance", 0.9,
+               "--policy", "full+quantspec(read=upper)", "--policy", "full+quantspec", "--policy", "full", "--quiet", "--format", "csv"]
+        upper, both, full = csv.DictReader(io.StringIO(self.ok(*ask)))
+        self.assertEqual(upper["drafted_bytes"], both["end_bytes"])  # what verifies is what is held
+        self.assertLess(float(upper["verify_seconds"]), float(full["verify_seconds"]))
+        self.assertLess(float(full["verify_seconds"]), float(both["verify_seconds"]))  # this one drafts for the full cache
+        self.assertEqual((upper["draft_seconds"], both["draft_seconds"]), (upper["tpot_seconds"], both["tpot_seconds"]))
+        self.assertLess(float(upper["draft_seconds"]), float(both["draft_seconds"]))
+        self.assertGreater(float(upper["draft_speedup"]), float(both["draft_speedup"]))
+        # The full cache does not draft for itself, and is not held twice.
+        self.assertEqual((full["gamma"], full["drafted_bytes"]), ("0", full["end_bytes"]))
+
 
 if __name__ == "__main__":
     kvsim_command.main()

@@ -47,7 +47,7 @@ def commands():
     stored = [word for part in ("full+kivi", "h2o+scalar(group=32)", "snapkv+fp8", "full+q8_0", "h2o+q4_0")
               for word in ("--policy", part)]
     yield ("replay", "run0.h5", "made.h5", *stored, "--budget", "25%,50%", "--cut", "prompt,100", "-o", "stored.csv", *QUIET)
-    codes = [word for part in ("full+int8", "full+nvfp4", "full+saq", "full+block_float", "full+rotatekv", "full+qjl", "full+turboquant", "full+cachegen",
+    codes = [word for part in ("full+quantspec(group=16)", "full+int8", "full+nvfp4", "full+saq", "full+block_float", "full+rotatekv", "full+qjl", "full+turboquant", "full+cachegen",
                                "cachegen.paper", "full+minicache(bits=4)", "streaming_llm+compensation",
                                "full+minicache", "full+shadowkv_keys", "full+mikv", "full+zipcache", "full+gear", "full+think", "h2o+cam",
                                "h2o+ems_merge", "h2o+fixed_kernel_merge", "h2o+d2o_merge", "h2o+kvmerger_merge")

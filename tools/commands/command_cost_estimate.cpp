@@ -3,6 +3,7 @@
 #include <ostream>
 #include <thread>
 
+#include "analysis/asked/asked_cells.hpp"
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/drawing/draw_figure.hpp"
 #include "analysis/figures/figure_kind.hpp"
@@ -82,7 +83,9 @@ struct CostEstimateOptions : CostOptions {
   std::string trace, sequence, cut = "prompt", plot;
   std::vector<std::string> sweep;
   std::optional<double> acceptance, computed;
-  std::string documents = "host", draft, predicted_by;
+  std::string documents = "host", draft, draft_cache, predicted_by;
+  double draft_acceptance = 0;
+  std::uint64_t draft_parallel = 1;
 };
 
 /// Values of an axis that --sweep gives; none if it does not.
@@ -187,6 +190,20 @@ void run_traced(const CostEstimateOptions& options) {
   show(options, study, rows, std::move(document));
 }
 
+/// How the model that drafts is helped by its own cache, and computed on several devices.
+void choose_draft(const CostEstimateOptions& options, analysis::CostStudy& study) {
+  if (!options.draft_cache.empty())
+    study.draft_cache =
+        analysis::asked_cell(options.draft_cache, "--draft-cache", front_end().policies(), note);
+  study.draft_acceptance = options.draft_acceptance;
+  study.draft_parallel = options.draft_parallel;
+  if (study.draft_parallel == 1) return;
+  const std::string asked = std::to_string(study.draft_parallel);
+  if (study.draft_parallel > study.serving.tensor_parallel)
+    usage_error("is of devices that hold the model", "--draft-parallel " + asked, "Add --tp " + asked + ".");
+  study.drafter->serving.tensor_parallel = 1;  // the rest of a layer is computed by one
+}
+
 /// Rows by the policies' rules.
 void run_ruled(const CostEstimateOptions& options) {
   analysis::CostStudy study = study_of(options, asked_model(options));
@@ -200,6 +217,7 @@ void run_ruled(const CostEstimateOptions& options) {
     to = {std::move(model), serving};
   };
   other(options.draft, study.drafter);
+  choose_draft(options, study);
   other(options.predicted_by, study.predictor);
   study.computed = options.computed;
   if (options.documents == "host") study.documents = cost::Tier::host;
@@ -241,6 +259,21 @@ void add_question_options(Command command, CostEstimateOptions& options) {
                   "Another model drafts, through a cache of each policy; it is named as --model is, and\n"
                   "served as that is (default: the policy's cache of --model drafts)")
       .needs("--acceptance");
+  const Option of_cache = command.add_option(
+      "--draft-acceptance", options.draft_acceptance, "SHARE",
+      "Of the tokens that --draft-cache drafts, those that a policy's cache accepts", between(0.0, 1.0));
+  const Option cache = command.add_option(
+      "--draft-cache", options.draft_cache, "SPEC@BUDGET",
+      "TriForce: MODEL drafts through this cache for the policies' caches of --model, which draft\n"
+      "for the full one: streaming_llm(sinks=16)@256; the best number to draft of both levels");
+  cache.needs("--draft").needs(of_cache);
+  of_cache.needs(cache);
+  command
+      .add_option("--draft-parallel", options.draft_parallel, "N",
+                  "EasySpec: MODEL is computed by one of the devices of --tp, but the attention of N of its\n"
+                  "layers at once on as many; each round ends in its pass over what was accepted",
+                  between(std::uint64_t{1}, std::uint64_t{64}))
+      .needs("--draft");
   command.add_option("--computed", options.computed, "SHARE",
                      "The prompt is put together of documents whose caches are there: this share of it is\n"
                      "computed (computed of kvsim evaluate --prefill), the rest is loaded",

@@ -238,15 +238,7 @@ void choose_helper(const EvaluateOptions& options, analysis::EvaluationOptions& 
   if (options.draft_cache.empty()) return;
   const char* const where = "--draft-cache";
   if (options.draft.empty()) usage_error("is of the model that drafts", where, "Add --draft DIR.");
-  const std::size_t at = options.draft_cache.rfind('@');
-  if (at == std::string::npos)
-    usage_error("does not say how much it may hold", where, "Say streaming_llm(sinks=16)@256, for example.");
-  const std::vector<analysis::AskedPolicy> policies =
-      analysis::asked_policies({options.draft_cache.substr(0, at)}, front_end().policies(), note);
-  const std::vector<sim::Cell> cells = analysis::cells_of(
-      policies, analysis::asked_budgets({options.draft_cache.substr(at + 1)}, policies, note));
-  if (cells.size() != 1) usage_error("is one cache", where, "Name one policy and one budget.");
-  evaluation.helper_cell = cells.front();
+  evaluation.helper_cell = analysis::asked_cell(options.draft_cache, where, front_end().policies(), note);
 }
 
 /// What is about to run, and what it takes.

@@ -368,6 +368,8 @@ constexpr Family kFamilies[]{
      .mlp_bias = true,
      .rotated = Rotated::listed,
      .theta = 2e6},
+    // Its authors' code has no class in transformers: the fields are named as elsewhere.
+    {.type = "yoco", .sizes_only = true, .norm_eps = 1e-5, .memory = Memory::yoco},
 };
 
 }  // namespace

@@ -59,8 +59,9 @@ struct Family {
   enum class Shared { none, times, own, alike } shared = Shared::none;
   /// The layers that remember a state: none; by layer_types or full_attention_interval (gated delta rule);
   /// Mamba 2 by attn_layer_indices, in all layers beside attention, or by hybrid_override_pattern; Mamba 1 by
-  /// attn_layer_period and attn_layer_offset.
-  enum class Memory { none, delta, bamba, falcon, nemotron, jamba } memory = Memory::none;
+  /// attn_layer_period and attn_layer_offset; gated retention in the first half, whose other half shares one
+  /// cache.
+  enum class Memory { none, delta, bamba, falcon, nemotron, jamba, yoco } memory = Memory::none;
 };
 
 /// Returns all of them, in alphabetical order.

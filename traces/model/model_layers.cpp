@@ -207,7 +207,21 @@ Recurrence read_mamba1(const JsonObject& config, const ModelConfig& model) {
           .convolution = inner * (kernel - 1)};
 }
 
+/// Gated retention (Sun et al. 2024): a matrix of each head, a decay of each, a gate of the output; the
+/// authors keep the state in 16 bits.
+Recurrence read_retention(const JsonObject& config, const ModelConfig& model) {
+  const std::uint64_t heads = config.integer_or("num_self_attention_heads", 1, kMostWidth, model.n_heads);
+  const std::uint64_t hidden = model.hidden_size;
+  if (hidden % heads != 0)
+    input_error(std::to_string(hidden) + " channels are not " + std::to_string(heads) + " heads",
+                config.path("num_self_attention_heads"));
+  return {.matrices = {{hidden, 4 * hidden + heads}, {hidden, hidden}},
+          .state = hidden * (hidden / heads),
+          .state_bytes = 2};
+}
+
 Recurrence read_recurrence(const JsonObject& config, const Family& family, const ModelConfig& model) {
+  if (family.memory == Family::Memory::yoco) return read_retention(config, model);
   Recurrence recurrence = family.memory == Family::Memory::delta   ? read_delta(config, model)
                           : family.memory == Family::Memory::jamba ? read_mamba1(config, model)
                                                                    : read_mamba2(config, family, model);
@@ -260,6 +274,9 @@ LayerKind kind_of(const JsonObject& config, const Family& family, const ModelCon
       return kind;
     case Family::Memory::jamba:
       kind.attends = at_period(config, "attn", layer, 8, 4);
+      break;
+    case Family::Memory::yoco:
+      kind.attends = kind.crosses = layer >= layers / 2;
       break;
     case Family::Memory::nemotron: {
       constexpr const char* kTypes = "layers_block_type";

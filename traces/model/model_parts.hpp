@@ -94,9 +94,13 @@ struct LayerKind {
   std::uint64_t layers = 0;
   bool attends = true, remembers = false;
   Mlp mlp = Mlp::dense;
+  /// It attends to keys and values that all such layers share, which are made of what enters the first of
+  /// them: of a prompt only rows with logits pass through them (YOCO).
+  bool crosses = false;
 
   bool alike(const LayerKind& other) const {
-    return attends == other.attends && remembers == other.remembers && mlp == other.mlp;
+    return attends == other.attends && remembers == other.remembers && mlp == other.mlp &&
+           crosses == other.crosses;
   }
 };
 

@@ -9,6 +9,13 @@ namespace kvsim::policy {
 CodeOps scalar_code_ops(const ScalarCode& code) {
   if (code.exact()) return {};
   const double packing = code.bits < 8 ? 1 : 0;
+  if (code.remainder >
+      0) {  // the rest, over its unit, clipped twice, rounded, packed; taken out, times, plus
+    ScalarCode first = code;
+    first.remainder = 0;
+    const CodeOps ops = scalar_code_ops(first);
+    return {ops.make + 6, ops.read + 3};
+  }
   switch (code.kind) {
     case ScalarKind::offset:  // two comparisons, minus the least, over the scale, rounded; times, plus
       return {5 + packing, 3 + packing};

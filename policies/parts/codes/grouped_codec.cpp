@@ -21,13 +21,19 @@ void add_side(Ledger& ledger, const GroupedRule& rule, const StorageShape& shape
                                  ? groups_of_tokens * dim
                                  : coded * (rule.group == 0 ? 1 : dim / rule.group);
   ledger.exact += lanes * exact * dim * shape.element_bits;
-  ledger.codes += lanes * coded * dim * rule.code.bits;
+  ledger.codes += lanes * coded * dim * (rule.code.bits + rule.code.remainder);
   ledger.parameters += lanes * groups * rule.code.group_bits();
 }
 
 }  // namespace
 
-std::size_t GroupedRule::exact_tokens(std::size_t tokens) const {
+std::size_t GroupedRule::exact_tokens(const LaneTokens& held) const {
+  const std::size_t tokens = held.all();
+  if (buffered) {
+    const std::size_t of_prompt = held.kept > 2 * residual ? residual + held.kept % residual : held.kept;
+    const std::size_t exact = of_prompt + held.appended;
+    return exact <= 2 * residual ? exact : residual + 1 + (exact - 1) % residual;
+  }
   if (axis == GroupAxis::channel) return tokens % residual;
   return std::min(tokens, residual);
 }
@@ -58,10 +64,11 @@ void check_grouped_rule(const GroupedRule& rule, std::size_t dim, std::string_vi
                     std::to_string((rule.residual / rule.group + 1) * rule.group) + ".");
 }
 
-Ledger grouped_ledger(const GroupedRules& rules, const StorageShape& shape, std::size_t tokens) {
+Ledger grouped_ledger(const GroupedRules& rules, const StorageShape& shape, const LaneTokens& held) {
+  const std::size_t tokens = held.all();
   Ledger ledger;
   const auto add = [&](const GroupedRule& rule, std::size_t dim) {
-    const std::size_t exact = rule.code.exact() ? tokens : rule.exact_tokens(tokens);
+    const std::size_t exact = rule.code.exact() ? tokens : rule.exact_tokens(held);
     add_side(ledger, rule, shape, dim, exact, tokens - exact,
              rule.axis == GroupAxis::channel && rule.group > 0 ? (tokens - exact) / rule.group : 0);
   };
@@ -73,7 +80,7 @@ Ledger grouped_ledger(const GroupedRules& rules, const StorageShape& shape, std:
 Cost grouped_cost(const GroupedRules& rules, const CostShape& shape) {
   // Along channels a whole residual is coded at once.
   const auto every = [](const GroupedRule& rule) {
-    return rule.axis == GroupAxis::channel ? static_cast<double>(rule.residual) : 1;
+    return rule.axis == GroupAxis::channel || rule.buffered ? static_cast<double>(rule.residual) : 1;
   };
   return coding_cost(shape, scalar_code_ops(rules.keys.code), scalar_code_ops(rules.values.code),
                      Coding::apart, every(rules.keys), every(rules.values));
@@ -81,13 +88,15 @@ Cost grouped_cost(const GroupedRules& rules, const CostShape& shape) {
 
 void GroupedSide::begin(std::span<const Position> joined, CacheRows& rows) {
   exact_.assign(joined.begin(), joined.end());
-  if (!rule_.code.exact()) code_oldest(joined.size() - rule_.exact_tokens(joined.size()), rows);
+  if (!rule_.code.exact()) code_oldest(joined.size() - rule_.exact_tokens({.kept = joined.size()}), rows);
 }
 
 void GroupedSide::settle(Position position, CacheRows& rows) {
   exact_.push_back(position);
   if (rule_.code.exact()) return;
-  if (rule_.axis == GroupAxis::token) {
+  if (rule_.buffered) {
+    if (exact_.size() > 2 * rule_.residual) code_oldest(rule_.residual, rows);
+  } else if (rule_.axis == GroupAxis::token) {
     if (exact_.size() > rule_.residual) code_oldest(exact_.size() - rule_.residual, rows);
   } else if (exact_.size() >= rule_.residual) {
     code_oldest(rule_.residual, rows);

@@ -27,9 +27,12 @@ struct GroupedRule {
   GroupAxis axis = GroupAxis::token;
   std::size_t group = 0;     ///< channels or tokens; 0: the whole vector, never with GroupAxis::channel
   std::size_t residual = 0;  ///< tokens; with GroupAxis::channel a multiple of `group`
+  /// The latest `residual` to 2 * `residual` are exact, along either axis: as there are more, the oldest
+  /// `residual` of them are coded at once. Of a longer prompt whole residuals are, all but the last.
+  bool buffered = false;
 
-  /// How many of `tokens` are exact, if none has been evicted.
-  std::size_t exact_tokens(std::size_t tokens) const;
+  /// How many tokens are exact, if none has been evicted since the prompt.
+  std::size_t exact_tokens(const LaneTokens& held) const;
 };
 
 struct GroupedRules {
@@ -39,7 +42,7 @@ struct GroupedRules {
 /// Throws Error(usage), placed at `where`, where a group does not divide its axis or its residual.
 void check_grouped_rule(const GroupedRule& rule, std::size_t dim, std::string_view where);
 
-Ledger grouped_ledger(const GroupedRules& rules, const StorageShape& shape, std::size_t tokens);
+Ledger grouped_ledger(const GroupedRules& rules, const StorageShape& shape, const LaneTokens& held);
 Cost grouped_cost(const GroupedRules& rules, const CostShape& shape);
 
 /// The keys or the values of one cache.

@@ -42,7 +42,12 @@ void ScalarCode::code(float* first, std::size_t n, std::size_t stride) const {
     float& x = first[i * stride];
     const float level =
         scale > 0 ? std::clamp(std::nearbyint((x - offset) / scale) + zero, lowest, highest) - zero : 0.0F;
+    const float left = x - (level * scale + offset);
     x = level * scale + offset;
+    if (remainder == 0 || !(scale > 0)) continue;
+    const auto half = static_cast<float>(1U << (remainder - 1));
+    const float unit = scale / (2 * half);
+    x += std::nearbyint(std::clamp(left / unit, -half, half - 1)) * unit;
   }
 }
 

@@ -23,6 +23,9 @@ struct ScalarCode {
   std::uint64_t bits = 4;  ///< 1 to 8 (absmax: 2 to 8); 16: stored as they come
   float clip = 1;          ///< the least and the largest number of a group count times this; what lies beyond
                            ///< has the first or the last code
+  /// Bits of a second code for what the first leaves over, a whole number of scale / 2^remainder from
+  /// -2^(remainder - 1) on that is clipped before it is rounded; 0: there is none. Of `offset` alone.
+  std::uint64_t remainder = 0;
 
   bool exact() const { return bits >= 16; }
   /// Bits that a group takes beside its codes.

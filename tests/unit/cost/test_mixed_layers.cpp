@@ -4,6 +4,7 @@
 
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/sizes.hpp"
 #include "sim/cost/device_pass.hpp"
 #include "sim/cost/estimate.hpp"
 #include "tests/unit/cost/toy_model.hpp"
@@ -184,6 +185,46 @@ TEST_CASE("what such layers have no price of is refused by name", "[cost][latent
                     Contains("not on the device"));
   CHECK_THROWS_WITH(require_equal_layers(find_model("qwen3-next-80b-a3b"), "a batch"),
                     Contains("a state of fixed"));
+}
+
+TEST_CASE("layers that share a cache hold it once, read it each, and see the last token of a prompt",
+          "[cost][crossing]") {
+  const Model model = find_model("yoco-3b");
+  const double h = 3072, f = 8192, n = 4096, heads = 24, dim = 128;
+  CHECK(model.cached_layers() == 1);
+  CHECK(model.crossing_layers() == 13);
+  CHECK(model.remembering_layers() == 13);
+  // 24 states of 128 times 128 numbers in 16 bits; 8 KV heads of 128, keys and values.
+  CHECK(model.state_bytes() == 24 * 128 * 128 * 2);
+  CHECK(full_cache_bytes(model, {}, 10, 3) == 30 * 8 * 2 * 128 * 2);
+  const double self = h * (4 * h + heads) + h * h + 3 * h * f, cross = 2 * h * h + 3 * h * f,
+               shared = h * 2048;
+  CHECK(real(model.shared_matrix_parameters()) == 13 * (self + cross) + shared);
+  // Two norms a layer, one before what is shared, one at the end; embedding and head.
+  CHECK(real(model.parameters()) == 13 * (self + cross) + shared + (2 * 26 + 2) * h + 2 * 100'288 * h);
+
+  const Machine machine = find_machine("h200-sxm");
+  Serving served = serving();
+  served.prompt = 4096;
+  const Holding holding = whole_holding(model, 8, 4096);
+  const PassTime prefill = prefill_time(model, machine, served, holding, {});
+  CHECK(prefill[OpClass::linear].flops == Approx(2 * n * (13 * self + shared) + 2 * 13 * cross));
+  CHECK(prefill[OpClass::attention].flops == Approx(13 * 4 * heads * dim * n));
+  // In chunks the others are computed as before, and these once.
+  served.chunk = 1024;
+  const PassTime chunked = prefill_time(model, machine, served, holding, {});
+  CHECK(chunked[OpClass::linear].flops == Approx(prefill[OpClass::linear].flops));
+  CHECK(chunked[OpClass::attention].flops == Approx(prefill[OpClass::attention].flops));
+  // A step, and a verification of three rows, go through all layers, and read the cache in each.
+  const PassTime step = step_time(model, machine, served, holding, {}, 1);
+  CHECK(step[OpClass::linear].flops == Approx(2 * (13 * (self + cross) + shared)));
+  CHECK(step[OpClass::attention].bytes == Approx(13 * (4096 * (n + 1) + 2 * 2 * heads * dim)));
+  const PassTime three = verification_time(model, machine, served, 3, 4096);
+  CHECK(three[OpClass::linear].flops == Approx(3 * step[OpClass::linear].flops));
+  CHECK(three[OpClass::attention].flops == Approx(13 * 3 * 4 * heads * dim * (n + 3)));
+  // A policy cuts the one cache.
+  CHECK(estimate(model, machine, serving(), composition("snapkv"), 50).at_end.keys_values ==
+        (50 + 4) * 8 * 2 * 128 * 2);
 }
 
 }  // namespace kvsim::cost::test_mixed_layers

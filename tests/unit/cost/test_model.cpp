@@ -270,6 +270,7 @@ TEST_CASE("the catalogue's models have the sizes their publishers state", "[cost
       {"smollm3-3b", 3.08, 2, "", "", 72, 65'536},
       {"nemotron-3-nano-30b-a3b", 31.6, 1, "", "", 6, 262'144},
       {"falcon-h1-34b", 33.6, 1, "", "", 144, 262'144},
+      {"yoco-3b", 3.4, 1, "", "", 4, 1'048'576},
   };
   for (const Row& row : kServed) {
     CAPTURE(row.name);
