@@ -15,11 +15,13 @@ using policy::PolicySpec;
 using policy::PresetSpec;
 using Filter = std::function<bool(const std::string& name, bool oracle)>;
 
-/// Evictions, then presets.
+/// Evictions, then presets. Traces have the log probabilities of their prompts only where they were asked
+/// for.
 std::vector<std::string> names(const policy::Registry& registry, const Filter& wanted) {
   std::vector<std::string> out;
   for (const PolicySpec& spec : registry.policies())
-    if (spec.kind() == Kind::eviction && policy::complete(spec) && wanted(spec.name, spec.is_oracle()))
+    if (spec.kind() == Kind::eviction && policy::complete(spec) && !spec.needs.surprises &&
+        wanted(spec.name, spec.is_oracle()))
       out.push_back(spec.name);
   for (const PresetSpec& preset : registry.presets())
     if (wanted(preset.name, false)) out.push_back(preset.name);

@@ -83,7 +83,8 @@ constexpr std::array kListed{Listed{"h2o", accumulated},
                              Listed{"q_filters", keys},
                              Listed{"query_frequencies", keys},
                              Listed{"chunked", recent_rows},
-                             Listed{"blockwise", keys}};
+                             Listed{"blockwise", keys},
+                             Listed{"sirllm", outside}};
 static_assert(kListed.size() <= kShapes * kShades * kDashes);
 
 std::size_t hash_of(std::string_view text) {

@@ -188,6 +188,9 @@ bool projects_outputs(const sim::Cell& cell) {
          cell.composition.allocation.needs().output_weights;
 }
 
+bool needs_surprises(const sim::Cell& cell) {
+  return cell.composition.needs().surprises;
+}
 bool needs_second_pass(const sim::Cell& cell) {
   return cell.composition.needs().second_pass;
 }
@@ -480,6 +483,7 @@ class ContextRun {
                             prompt.ids.size(), 0);
     capture::describe_tokens(header, prompt.ids, prompt, model.config);
     if (output_weights()) header.output_elem = Elem::f32;
+    if (surprises()) header.token_logprob.assign(header.n_tokens(), 0.0F);
     return header;
   }
 
@@ -509,6 +513,7 @@ class ContextRun {
       input_error("the prompt has tokens that " + drafter_->model_dir + " does not know", items_.front().id);
   }
 
+  bool surprises() const { return std::ranges::any_of(options_.cells, needs_surprises); }
   bool output_weights() const { return std::ranges::any_of(options_.cells, projects_outputs); }
 
   trace::Sequence sequence_at(const trace::Source& source, const trace::Cut& cut) const {
@@ -531,6 +536,7 @@ class ContextRun {
     capture::PromptRunOptions options = run_options();
     options.model_dir = model.model_dir;
     options.output_weights = output_weights();
+    options.logprobs = surprises();
     return options;
   }
   capture::PromptRunOptions run_options() const {

@@ -30,6 +30,10 @@ std::span<const std::uint8_t> Prompt::classes() const {
   bug("a policy asks for token classes, which its spec does not need");
 }
 
+std::span<const float> Prompt::surprises() const {
+  bug("a policy asks for surprises, which its spec does not need");
+}
+
 MatrixView Prompt::output_weights(int /*query_head*/) const {
   bug("a policy asks for output weights, which its spec does not need");
 }

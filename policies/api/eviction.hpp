@@ -183,6 +183,9 @@ class Prompt {
   }
   /// With Needs::classes. TokenClass bits per position, [prompt].
   virtual std::span<const std::uint8_t> classes() const;
+  /// With Needs::surprises. -ln p of every token given those before it, [prompt]; NaN where nobody knows it,
+  /// as of a text's first token.
+  virtual std::span<const float> surprises() const;
   /// With Needs::output_weights. [value_dim, hidden]: the query head's share of the layer's output
   /// projection.
   virtual MatrixView output_weights(int query_head) const;
@@ -217,6 +220,8 @@ struct Step {
   MatrixView keys;     ///< [n_lanes, head_dim]: the token's own keys
   MatrixView values;   ///< [n_lanes, value_dim]: the token's own values
   MatrixView queries;  ///< [n_query_heads, head_dim], with Needs::queries
+  /// Of the query's own token, with Needs::surprises (Prompt::surprises()).
+  float surprise = std::numeric_limits<float>::quiet_NaN();
 
   /// Returns the step as lane `lane` of a unit of several lanes sees it, with `group` query heads per lane.
   Step of_lane(std::size_t lane, std::size_t group) const;

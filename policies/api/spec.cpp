@@ -19,6 +19,7 @@ Needs merged(const Needs& a, const Needs& b) {
   out.output_weights = a.output_weights || b.output_weights;
   out.second_pass = a.second_pass || b.second_pass;
   out.repeated_queries = a.repeated_queries || b.repeated_queries;
+  out.surprises = a.surprises || b.surprises;
   return out;
 }
 

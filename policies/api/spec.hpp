@@ -49,6 +49,7 @@ struct Needs {
   bool output_weights = false;    ///< Prompt::output_weights
   bool second_pass = false;       ///< a second pass of the model over the prompt, of which Tables tell
   bool repeated_queries = false;  ///< and of its queries
+  bool surprises = false;         ///< Prompt::surprises, Step::surprise
 };
 /// What satisfies both.
 Needs merged(const Needs& a, const Needs& b);

@@ -35,6 +35,7 @@ class HeadPrompt final : public Prompt {
   double cap() const override { return layer_.cap(); }
   float sink(int head) const override { return layer_.sink(first_query_head_ + head); }
   std::span<const std::uint8_t> classes() const override { return layer_.classes(); }
+  std::span<const float> surprises() const override { return layer_.surprises(); }
   MatrixView output_weights(int head) const override {
     return layer_.output_weights(first_query_head_ + head);
   }

@@ -65,6 +65,8 @@ GroupTensors::GroupTensors(const trace::Sequence& sequence, LaneGroup group, con
                    std::span(queries_).subspan((head * length_ + first) * key_dim_));
   }
   if (needs.classes) read_classes();
+  for (std::size_t position = 0; needs.surprises && position < length_; ++position)
+    surprises_.push_back(sequence.surprise(position));
   if (needs.output_weights) read_output_weights();
 }
 
@@ -118,6 +120,11 @@ MatrixView GroupTensors::PromptView::queries(int query_head) const {
 std::span<const std::uint8_t> GroupTensors::PromptView::classes() const {
   if (all_->classes_.empty()) return Prompt::classes();
   return std::span(all_->classes_).subspan(first(), length());
+}
+
+std::span<const float> GroupTensors::PromptView::surprises() const {
+  if (all_->surprises_.empty()) return Prompt::surprises();
+  return std::span(all_->surprises_).subspan(first(), length());
 }
 
 MatrixView GroupTensors::PromptView::output_weights(int query_head) const {

@@ -1,6 +1,7 @@
 #pragma once
 /// The lanes that are processed together, and their recorded tensors.
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "policies/api/eviction.hpp"
@@ -31,7 +32,7 @@ void will_read(const trace::Sequence& sequence, LaneGroup group, std::size_t fir
 std::uint8_t class_of_flags(std::uint32_t flags);
 
 /// The keys and values of a group's lanes as floats, [lane][position][component], and the queries, token
-/// classes and output weights that `needs` asks for.
+/// classes, surprises and output weights that `needs` asks for.
 class GroupTensors {
  public:
   GroupTensors(const trace::Sequence& sequence, LaneGroup group, const policy::Needs& needs);
@@ -65,6 +66,9 @@ class GroupTensors {
     return queries_.empty() ? MatrixView{} : token(queries_, first, n, position, key_dim_);
   }
   std::uint8_t token_class(std::size_t position) const { return classes_.empty() ? 0 : classes_[position]; }
+  float surprise(std::size_t position) const {
+    return surprises_.empty() ? std::numeric_limits<float>::quiet_NaN() : surprises_[position];
+  }
 
   /// Returns which query head of the layer is number `query_head` of the group.
   std::uint32_t model_head(std::size_t query_head) const;
@@ -97,6 +101,7 @@ class GroupTensors {
           all_->group_.layer, all_->model_head(at(query_head, all_->sequence_->model().group())));
     }
     std::span<const std::uint8_t> classes() const override;
+    std::span<const float> surprises() const override;
     MatrixView output_weights(int query_head) const override;
 
    private:
@@ -125,7 +130,7 @@ class GroupTensors {
   const trace::Sequence* sequence_;
   LaneGroup group_;
   std::size_t length_, prompt_, first_held_, key_dim_, value_dim_;
-  std::vector<float> keys_, values_, queries_, output_weights_;
+  std::vector<float> keys_, values_, queries_, output_weights_, surprises_;
   std::vector<KeyPanels> key_panels_;
   std::vector<std::uint8_t> classes_;
 };

@@ -7,6 +7,7 @@
 /// and values copies them when a token joins. Policies and UnitDriver work the same way with both.
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "policies/api/eviction.hpp"
@@ -20,6 +21,8 @@ struct Token {
   MatrixView values;             ///< [n_lanes, value_dim]
   MatrixView queries;            ///< [n_query_heads, head_dim]; empty without Needs::queries
   std::uint8_t token_class = 0;  ///< TokenClass bits; 0 without Needs::classes
+  /// policy::Step::surprise; NaN without Needs::surprises.
+  float surprise = std::numeric_limits<float>::quiet_NaN();
 };
 
 /// Slot i of a new store holds the i-th position that the policy keeps of the prompt. `join` evicts the slots

@@ -171,6 +171,7 @@ class UnitDriver {
     step.keys = token.keys;
     step.values = token.values;
     step.queries = token.queries;
+    step.surprise = token.surprise;
     return step;
   }
   void check_kept(const std::vector<policy::Position>& keep, std::size_t most) const;

@@ -65,6 +65,9 @@ struct CellCaches::State {
                       std::string(asked.representation ? "how tokens are stored" : "which tokens are read") +
                       "; this cache evicts",
                   asked.name, "kvsim evaluate runs it.");
+    if (asked.needs().surprises)
+      usage_error("needs how probable each token is, which this cache is not told", asked.name,
+                  "kvsim evaluate runs it.");
     if (prompt() > length)
       usage_error("a prompt of " + std::to_string(prompt()) + " tokens; the cache sees " +
                       std::to_string(length) + " at most",

@@ -164,9 +164,10 @@ void LoopRun::attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number
   UnitDriver<IndexStore>& driver = unit.unit->driver();
   const std::size_t group = config_.n_heads / config_.n_kv_heads;
   const std::size_t first = unit.first_lane, n = unit.n_lanes, position = rows_[row].position;
-  const Token token{unit.policy_position(position, prompt_), at.tensors.keys(row, first, n),
-                    at.tensors.values(row, first, n), at.tensors.queries(row, first * group, n * group),
-                    class_at(position, rows_[row].token)};
+  const Token token{
+      unit.policy_position(position, prompt_), at.tensors.keys(row, first, n),
+      at.tensors.values(row, first, n),        at.tensors.queries(row, first * group, n * group),
+      class_at(position, rows_[row].token),    surprise_of(streams_[active_[row]], position - first_fed_)};
   const bool again = is_again(position);
   if (again) {
     driver.ask_again(cache, token);

@@ -63,6 +63,11 @@ LoopPlan::LoopCellPlan plan_cell(const trace::Sequence& sequence, const LoopRequ
     plan.refused =
         cell + "a prompt that is put together of documents is there at once, and " +
         (request.drafts() ? "drafts begin with the full cache's" : "this cache processes it itself");
+  if (composition.needs().surprises &&
+      (plan.prefill != Prefill::dense || request.drafts() || request.assembled))
+    plan.refused = cell +
+                   "ranks by what the full cache's run of the prompt, and then this cache, has predicted, "
+                   "which neither drafts nor prompts in parts have";
   if (composition.selection && plan.prefill != Prefill::dense)
     plan.refused =
         cell +

@@ -219,6 +219,13 @@ class LoopRun {
   void choose(std::uint32_t layer, const LoopUnit& unit, Cache& cache, std::size_t row,
               const Token& token) const;
   std::uint8_t class_at(std::size_t position, std::int32_t id) const;
+  static float surprise_of(const Stream& stream, std::size_t fed) {
+    return fed < stream.surprises.size() ? stream.surprises[fed] : std::numeric_limits<float>::quiet_NaN();
+  }
+  /// Whether the policy of a cell's stream needs surprises.
+  bool ranks_surprises(const Stream& stream) const {
+    return !stream.is_reference && request_.cells[stream.cell].composition.eviction.needs().surprises;
+  }
   template <class Visit>
   void for_each_cache(Visit visit) {
     for (Layer& layer : layers_)

@@ -70,6 +70,9 @@ std::size_t LoopRun::add_stream(LoopMode mode, const Script& script, Prefill pre
   stream.leader = leader_of(stream);
   stream.script = script;
   stream.text = script.front().fed;
+  // Before any other token the prompt's run has predicted the first.
+  if (ranks_surprises(stream) && stream.text.front() == tokens_[first_fed_])
+    stream.surprises = {sequence_.surprise(first_fed_)};
   stream.turns.resize(script.size());
   const bool reads_exact = is_reference && asked_.assembled;
   if (is_reference && kept_references() != nullptr && !kept_references()->empty()) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "sim/base/error.hpp"
 #include "sim/loop/loop_run.hpp"
@@ -117,15 +118,21 @@ void LoopRun::predict() {
   const std::size_t fed = position_ + 1 - first_fed_, vocabulary = config_.vocab_size;
   predicting_.clear();
   for (std::size_t row = 0; row < active_.size(); ++row)
-    if (streams_[active_[row]].predicts_after(fed)) predicting_.push_back(row);
+    if (const Stream& stream = streams_[active_[row]];
+        stream.predicts_after(fed) || (ranks_surprises(stream) && fed < stream.text.size()))
+      predicting_.push_back(row);
   if (predicting_.empty()) return;
   const std::vector<float> logits = batch_.logits(predicting_);
   require_finite(logits, position_);
   std::vector<std::size_t> ended;
   for (std::size_t i = 0; i < predicting_.size(); ++i) {
     const std::size_t number = active_[predicting_[i]];
-    if (take(streams_[number], std::span(logits).subspan(i * vocabulary, vocabulary)))
-      ended.push_back(number);
+    Stream& stream = streams_[number];
+    const auto of = std::span(logits).subspan(i * vocabulary, vocabulary);
+    if (stream.predicts_after(fed) && take(stream, of)) ended.push_back(number);
+    if (!ranks_surprises(stream)) continue;
+    stream.surprises.resize(fed + 1, std::numeric_limits<float>::quiet_NaN());
+    stream.surprises[fed] = -model::LogProbabilities(of).of(stream.text[fed]);
   }
   for (const std::size_t stream : ended) end_turn(stream);
   if (kept_references() != nullptr) return;

@@ -70,7 +70,9 @@ struct Stream {
   Script script{};
   std::size_t feed = 0;              ///< the present turn of the script
   std::vector<std::int32_t> text{};  ///< tokens from the first fed one on, as far as they are known
-  std::size_t verified = 0;          ///< draft mode: tokens of the text that the full cache has been fed
+  /// -ln p of tokens of the text, where a policy needs it (policy::Step::surprise).
+  std::vector<float> surprises{};
+  std::size_t verified = 0;  ///< draft mode: tokens of the text that the full cache has been fed
   bool done = false;
   std::size_t first_own = 0;           ///< position of the first of its own rows
   std::vector<OwnRows> own{};          ///< per layer

@@ -1,6 +1,7 @@
 #include "sim/replay/plan.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "sim/base/error.hpp"
@@ -13,12 +14,18 @@
 namespace kvsim::sim {
 namespace {
 
-/// Throws Error(usage) when the trace lacks token classes or output weights that `needs` asks for.
+/// Throws Error(usage) when the trace lacks token classes, probabilities or output weights that `needs` asks
+/// for.
 void check_contents(const trace::Sequence& sequence, const policy::Needs& needs, const std::string& who) {
   constexpr std::uint32_t kClasses = trace::kFlagSpecial | trace::kFlagPunctuation;
   if (needs.classes && (sequence.flags_known() & kClasses) != kClasses)
     usage_error("needs to know which tokens are special and which are punctuation; the trace does not say",
                 who, "Captures made with a tokenizer do.");
+  for (std::uint64_t position = 1; needs.surprises && position < sequence.recorded_prompt_length();
+       ++position)
+    if (std::isnan(sequence.surprise(position)))
+      usage_error("needs how probable the model has found each token of the prompt; the trace does not say",
+                  who, "Capture again with --prompt-logprobs.");
   if (needs.output_weights && !sequence.source().has_output_weights())
     usage_error("needs the output projection, which the trace does not store", who,
                 "Capture again with --output-weights.");

@@ -36,10 +36,12 @@ void ReplayUnit::store(Cache& cache, const policy::Representation& representatio
 
 Token ReplayUnit::token(std::size_t position) const {
   const std::size_t group = tensors_->sequence().model().group();
-  return {static_cast<policy::Position>(position), tensors_->token_keys(first_lane_, n_lanes_, position),
+  return {static_cast<policy::Position>(position),
+          tensors_->token_keys(first_lane_, n_lanes_, position),
           tensors_->token_values(first_lane_, n_lanes_, position),
           tensors_->token_queries(first_lane_ * group, n_lanes_ * group, position),
-          tensors_->token_class(position)};
+          tensors_->token_class(position),
+          tensors_->surprise(position)};
 }
 
 void ReplayUnit::attended(Cache& cache, std::size_t position, const RowBlock& rows) {

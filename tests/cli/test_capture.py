@@ -89,6 +89,23 @@ class Capture(CommandTest):
             self.assertTrue(np.isnan(trace["tokens/logprob"][:prompt]).all())
             self.assertTrue((trace["tokens/logprob"][prompt:] <= 0).all())
 
+    def test_log_probabilities_of_the_prompt_are_those_of_tokens_that_are_given(self):
+        self.ok(*self.capture("--max-new-tokens", 3, "--prompt-logprobs", "--prefill-chunk", 50, "--elem", "f32"))
+        self.content()
+        self.assertIn("sirllm", self.ok("replay", "run.h5", "--policy", "sirllm", "--budget", "25%", "--quiet"))
+        with h5py.File(self.folder / "run.h5") as trace:
+            ids, found = trace["tokens/id"][...].tolist(), trace["tokens/logprob"][...]
+        for name, some in ("first.json", ids[:1]), ("rest.json", ids[1:]):
+            (self.folder / name).write_text(json.dumps(some))
+        self.ok("capture", "--model", MODEL, "--tokens", "first.json", "--answer-tokens", "rest.json", "--elem", "f32", "-o", "run.h5",
+                "--overwrite", "--quiet")
+        with h5py.File(self.folder / "run.h5") as trace:
+            given = trace["tokens/logprob"][...]
+        self.assertTrue(np.isnan(found[0]) and np.isnan(given[0]))
+        np.testing.assert_allclose(found[1:], given[1:], atol=1e-4)
+        self.ok(*self.capture("--max-new-tokens", 1, "--overwrite"))
+        self.assertIn("Capture again with --prompt-logprobs.", self.fails(2, "replay", "run.h5", "--policy", "sirllm", "--budget", "25%"))
+
     def test_standard_input_and_token_ids_give_the_same_run(self):
         prompt = PROMPTS / "needle-0500-multi.txt"
         self.ok(*self.capture("--max-new-tokens", 3, prompt=prompt))

@@ -46,6 +46,8 @@ inline trace::MemoryTrace random_trace(const TraceShape& shape) {
   trace::Header header = trace::plain_header(model, shape.prompt, shape.decode);
   for (std::size_t i = 0; i < header.model.inv_freq.size(); ++i)
     header.model.inv_freq[i] = static_cast<float>(std::pow(10.0, -static_cast<double>(i)));
+  for (std::uint64_t t = 0; t < header.n_tokens(); ++t)
+    header.token_logprob.push_back(-static_cast<float>(6 * uniform01(combine({shape.seed, 5, t}))));
   if (shape.output_weights) header.output_elem = Elem::f32;
   if (shape.context > 0) {
     header.flags_known |= trace::kFlagQuestion | trace::kFlagContext | trace::kFlagEvidence;

@@ -126,6 +126,8 @@ void add_capture_command(Command app) {
                      "Attention rows to store: none | window:W | full; queries and keys can recompute them");
   command.add_flag("--output-weights", capture.output_weights,
                    "Store each layer's attention output projection too, as the checkpoint has it");
+  command.add_flag("--prompt-logprobs", capture.prompt_logprobs,
+                   "Store how probable the model finds each token of the prompt too, by which sirllm ranks");
   command.add_option("--second-pass", capture.second_pass, "FILE",
                      "Let the model repeat the prompt, too, and write what it attends meanwhile, by which\n"
                      "kvzip(file=FILE) ranks (HDF5)");
@@ -157,8 +159,8 @@ void add_capture_command(Command app) {
       command, "Generated text",
       {"--max-new-tokens", "--temperature", "--top-k", "--top-p", "--answer-tokens", "--ignore-eos"});
   group_options(command, "What is stored",
-                {"--queries", "--column-statistics", "--attention", "--output-weights", "--second-pass",
-                 "--pieces", "--elem", "--deflate"});
+                {"--queries", "--column-statistics", "--attention", "--output-weights", "--prompt-logprobs",
+                 "--second-pass", "--pieces", "--elem", "--deflate"});
   group_options(command, "Run", {"--prefill-chunk", "--device", "--compute"});
   command.callback([options] { run_capture_command(*options); });
 }

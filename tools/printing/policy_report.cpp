@@ -45,6 +45,7 @@ std::vector<std::string> needs(const PolicySpec& spec) {
   if (spec.needs.output_weights) out.push_back("output weights");
   if (spec.uses_scores()) out.push_back("the eviction's scores");
   if (spec.is_oracle()) out.push_back("the future");
+  if (spec.needs.surprises) out.push_back("the prompt's log probabilities");
   if (!complete(spec)) out.push_back("a file");
   return out;
 }

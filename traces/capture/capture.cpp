@@ -220,11 +220,12 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   if (options.output_weights) write_output_weights(writer, weights, progress);
 
   TraceRecorder recorder(writer, progress, config.n_heads, choice);
-  const model::Generation run = model::generate(
-      *model, prompt.ids,
-      {options.max_new_tokens, options.prefill_chunk,
-       options.ignore_eos ? std::vector<std::int32_t>{} : config.eos, options.sampling, prompt.given},
-      recorder, progress);
+  const model::Generation run =
+      model::generate(*model, prompt.ids,
+                      {options.max_new_tokens, options.prefill_chunk,
+                       options.ignore_eos ? std::vector<std::int32_t>{} : config.eos, options.sampling,
+                       prompt.given, options.prompt_logprobs},
+                      recorder, progress);
   header.model.weights_sha256 = weights_sha256.get();
   checkpoint.check_unchanged();
   if (choice.columns) header.counted_tokens = write_column_statistics(writer, *model, config.n_layers);

@@ -32,9 +32,10 @@ struct CaptureOptions {
   /// Store the column statistics of the prompt even if all queries are stored; otherwise they are always
   /// stored.
   bool column_statistics = false;
-  bool output_weights = false;  ///< store every layer's attention output projection as it is in the
-                                ///< checkpoint
-  std::string device = "cpu";   ///< cpu | cuda | cuda:N (device.hpp)
+  bool prompt_logprobs = false;  ///< store the prompt's log probabilities, too
+  bool output_weights = false;   ///< store every layer's attention output projection as it is in the
+                                 ///< checkpoint
+  std::string device = "cpu";    ///< cpu | cuda | cuda:N (device.hpp)
   unsigned threads = 0;
   std::uint64_t prefill_chunk = 512;
   /// f32 | bf16 | f16 | auto (bf16 for bf16 checkpoints, else f32). Queries, keys and values are rounded to

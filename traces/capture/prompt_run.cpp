@@ -1,9 +1,11 @@
 #include "traces/capture/prompt_run.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "traces/capture/token_header.hpp"
 #include "traces/model/cpu/cpu_run.hpp"
+#include "traces/model/generation.hpp"
 #include "traces/model/provenance.hpp"
 
 namespace kvsim::capture {
@@ -86,18 +88,22 @@ trace::MemoryTrace run_prompt(const Prompt& prompt, const model::ModelConfig& co
   if (options.output_weights) header.output_elem = Elem::f32;
   describe_tokens(header, text, prompt, config);
   describe_segments(header, tokens, text.size(), true);
+  if (options.logprobs) header.token_logprob.assign(text.size(), std::numeric_limits<float>::quiet_NaN());
   trace::MemoryTrace trace(std::move(header));
   if (options.output_weights) copy_output_weights(weights, trace);
   MemoryRecorder recorder(trace);
   std::uint64_t first = 0;
   if (options.known != nullptr) {
     take_over(*options.known, tokens, trace, run);
+    if (options.logprobs)
+      std::copy_n(options.known->header().token_logprob.begin(), tokens, trace.logprobs().begin());
     progress.advance(first = tokens);
   }
   for (std::uint64_t n; first < text.size(); first += n) {
     progress.check();
     n = first < tokens ? std::min(options.prefill_chunk, tokens - first) : 1;
     run.forward(std::span(text).subspan(first, n), recorder);
+    model::note_logprobs(run, text, first, n, trace.logprobs());
     progress.advance(n);
   }
   return trace;

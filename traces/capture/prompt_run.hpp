@@ -19,6 +19,9 @@ struct PromptRunOptions {
   std::uint64_t prefill_chunk = 512;  ///< prompt tokens per pass: with capture's, the same bits as capture's
   unsigned threads = 0;
   bool output_weights = false;  ///< the trace holds the output projections, too
+  /// And the log probability of every token but the first; with `known`, that of the answer's first token is
+  /// not known.
+  bool logprobs = false;
   /// Tokens that are fed after the prompt, one by one, as capture feeds given tokens.
   std::vector<std::int32_t> answer{};
   /// A run of the same prompt with the same options, whatever the answer: the prompt is not processed again.

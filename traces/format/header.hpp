@@ -157,7 +157,7 @@ struct Header {
   std::vector<std::int32_t> token_position;  ///< RoPE position
   std::vector<std::uint32_t> token_flags;
   std::uint32_t flags_known = 0;     ///< the bits of token_flags that are meaningful
-  std::vector<float> token_logprob;  ///< of the chosen token; empty if not stored
+  std::vector<float> token_logprob;  ///< NaN where it is not known; empty if not stored
   std::vector<Segment> segments;
   std::vector<std::uint32_t> sequence_leaf;  ///< leaf segment of each sequence worth replaying
   std::vector<Pass> passes;

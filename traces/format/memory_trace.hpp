@@ -25,6 +25,8 @@ class MemoryTrace final : public Source {
 
   /// All rows of one head, row-major, writable.
   std::span<float> rows(Tensor tensor, std::uint32_t layer, std::uint32_t head);
+  /// Header::token_logprob, writable.
+  std::span<float> logprobs() { return header_.token_logprob; }
   /// Output weights of one query head, row-major [v_head_dim, hidden_size], writable; the header must have an
   /// output_elem.
   std::span<float> output_weights(std::uint32_t layer, std::uint32_t query_head);

@@ -110,6 +110,11 @@ std::uint32_t Sequence::flags(std::uint64_t position) const {
   return source_->header().token_flags[token(position)] & flags_known();
 }
 
+float Sequence::surprise(std::uint64_t position) const {
+  const std::vector<float>& logprob = source_->header().token_logprob;
+  return logprob.empty() ? std::numeric_limits<float>::quiet_NaN() : -logprob[token(position)];
+}
+
 std::uint64_t Sequence::held_queries(std::uint64_t end) const {
   const std::vector<std::uint64_t>& stored = source_->header().query_token;
   if (stored.empty()) return first_query_ == 0 ? end : 0;

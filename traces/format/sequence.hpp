@@ -40,6 +40,8 @@ class Sequence {
   std::uint64_t token(std::uint64_t position) const;
   /// The TokenFlag bits of the token at a position; only those of flags_known().
   std::uint32_t flags(std::uint64_t position) const;
+  /// -ln p of the token at a position, given those before it; NaN where the trace does not say.
+  float surprise(std::uint64_t position) const;
   /// The TokenFlag bits that the trace knows; all other bits are meaningless for every token.
   std::uint32_t flags_known() const { return source_->header().flags_known; }
   /// First position from which every later position, up to the end, has its query row stored.

@@ -77,6 +77,16 @@ class Passes {
 
 }  // namespace
 
+void note_logprobs(ModelRun& run, std::span<const std::int32_t> text, std::uint64_t first, std::uint64_t n,
+                   std::span<float> logprob) {
+  if (first + 1 >= logprob.size()) return;
+  const std::vector<float> logits = run.logits(n);
+  const std::size_t vocabulary = logits.size() / n;
+  for (std::uint64_t i = 0; i < n && first + i + 1 < logprob.size(); ++i)
+    logprob[first + i + 1] =
+        LogProbabilities(std::span(logits).subspan(i * vocabulary, vocabulary)).of(text[first + i + 1]);
+}
+
 Generation generate(ModelRun& run, const std::vector<std::int32_t>& prompt, const GenerationOptions& options,
                     RunObserver& observer, Progress& progress) {
   Generation record;
@@ -85,8 +95,11 @@ Generation generate(ModelRun& run, const std::vector<std::int32_t>& prompt, cons
   Passes passes(run, observer, progress, record);
   const std::uint64_t new_tokens = options.given.empty() ? options.max_new_tokens : options.given.size();
   const trace::Phase phase = options.given.empty() ? trace::Phase::decode : trace::Phase::teacher_forced;
-  for (std::uint64_t first = 0; first < prompt.size(); first += options.prefill_chunk)
-    passes.forward(first, std::min(options.prefill_chunk, prompt.size() - first), trace::Phase::prompt);
+  for (std::uint64_t first = 0; first < prompt.size(); first += options.prefill_chunk) {
+    const std::uint64_t n = std::min(options.prefill_chunk, prompt.size() - first);
+    passes.forward(first, n, trace::Phase::prompt);
+    if (options.prompt_logprobs) note_logprobs(run, prompt, first, n, record.logprob);
+  }
   run.settle();
   for (std::uint64_t step = 0; step < new_tokens; ++step) {
     const TokenChoice choice = passes.next(options, step);

@@ -55,7 +55,7 @@ void check_held(const std::string& policy, const Part& base) {
   if (needs.prompt_rows == RowNeed::all)
     refuse(
         " ranks what is held anew, and what earlier rows attended is gone: its base may look at the last rows alone");
-  if (needs.positions || needs.classes || needs.output_weights ||
+  if (needs.positions || needs.classes || needs.surprises || needs.output_weights ||
       (base.params.has("file") && !base.spec->make_calibrator))
     refuse(
         " shows its base what is held as if it were a prompt: keys, values, queries and rows, and nothing else");

@@ -23,9 +23,10 @@ struct Place {
 
   trace::MemoryTrace read() const {
     Progress progress;
-    return capture::run_prompt(prompt, golden.config, golden.weights,
-                               {.model_dir = "golden", .positions = prompt.ids.size() + kNew, .threads = 1},
-                               progress);
+    return capture::run_prompt(
+        prompt, golden.config, golden.weights,
+        {.model_dir = "golden", .positions = prompt.ids.size() + kNew, .threads = 1, .logprobs = true},
+        progress);
   }
 
   static LoopRequest request(const std::vector<std::string>& policies,

@@ -289,6 +289,35 @@ TEST_CASE("prompt-ranked policies hold what replay holds after the cut, and in l
   }
 }
 
+TEST_CASE("sirllm ranks by the recorded predictions, then by those of its cache, in the loop") {
+  for (const char* variant : {"llama_rope_llama3", "qwen2_mixed_windows"}) {
+    Place place(variant);
+    for (const trace::Cut& at : {trace::Cut{trace::Cut::At::position, 9}, trace::Cut{}}) {
+      LoopRequest request = place.request({"sirllm(sinks=1)"}, {"6", "26"});
+      request.modes = {LoopMode::teacher};
+      request.decisions = true;
+      const LoopOutcome loop = place.run(request, at);
+      const Outcome replayed = place.replayed(variant, request, loop, at);
+      for (std::size_t cell = 0; cell < 2; ++cell) {
+        CAPTURE(variant, loop.cells[cell].skipped);
+        REQUIRE((loop.cells[cell].skipped.empty() && replayed.cells[cell].skipped.empty()));
+        const auto& closed = loop.cells[cell].modes[0].resident_intervals;
+        for (std::size_t lane = 0; lane < closed.size(); ++lane) {
+          const auto& expected = replayed.cells[cell].resident_intervals[lane];
+          CHECK(after_cut(closed[lane]) == after_cut(expected));
+          // Until something leaves a cache, what it predicts is what the full cache predicts.
+          if (cell == 1) CHECK(flat(closed[lane]) == flat(expected));
+        }
+      }
+    }
+  }
+  Place place("llama_rope_llama3");
+  LoopRequest chunks = place.request({"sirllm"}, {"6"});
+  chunks.prefill_tokens = 8;
+  CHECK_THAT(place.run(chunks, {}).cells[0].skipped,
+             Catch::Contains("sirllm") && Catch::Contains("predicted"));
+}
+
 TEST_CASE(
     "the last prompt token, fed again, is stored, indexed and scored as it has come, whatever stores it") {
   // Stored as it comes, a row is the row that a cache without a representation reads.

@@ -38,6 +38,9 @@ class RunPrompt final : public Prompt {
   std::span<const std::uint8_t> classes() const override {
     return std::span(run_.classes).subspan(first(), length());
   }
+  std::span<const float> surprises() const override {
+    return std::span(run_.surprises).subspan(first(), length());
+  }
 
  private:
   MatrixView view(const std::vector<std::vector<float>>& tensor, int lane, int dim) const {
@@ -151,8 +154,9 @@ std::vector<Position> arrive(Driver& driver, const Run& run, std::size_t positio
   Driver::Cache& cache = driver.caches().front();
   const OwnRows keys(run.keys, position, kHeadDim), values(run.values, position, kValueDim),
       queries(run.queries, position, kHeadDim);
-  const sim::Token token{static_cast<Position>(position), keys.view(), values.view(), queries.view(),
-                         run.classes[position]};
+  const sim::Token token{
+      static_cast<Position>(position), keys.view(), values.view(), queries.view(), run.classes[position],
+      run.surprises[position]};
   driver.admit(cache, token, 0);
   if (cache.decoder) {
     const OwnRows rows(run.rows, position, run.length());
@@ -180,6 +184,7 @@ Run blank_run(const Shape& shape) {
   run.output_weights.assign(static_cast<std::size_t>(run.unit.n_query_heads()),
                             std::vector<float>(kValueDim * kHidden));
   run.classes.assign(n, 0);
+  run.surprises.assign(n, 0);
   run.inv_freq = {0.02F};
   return run;
 }
@@ -202,6 +207,7 @@ Run random_run(const Shape& shape, std::uint64_t seed, int levels) {
     const double u = uniform01(combine({seed, draws++}));
     token_class = u < 0.1 ? kSpecialToken : u < 0.3 ? kPunctuation : 0;
   }
+  for (float& surprise : run.surprises) surprise = static_cast<float>(draw()) / static_cast<float>(levels);
   return run;
 }
 

@@ -12,7 +12,7 @@
 
 namespace kvsim::policy::test {
 
-/// Full attention rows, queries, keys, values, output weights and token classes of one unit.
+/// Full attention rows, queries, keys, values, output weights, token classes and surprises of one unit.
 struct Run {
   CacheUnit unit;
   std::size_t prompt = 0, decode = 0;
@@ -21,6 +21,7 @@ struct Run {
   std::vector<std::vector<float>> keys, values;    ///< per lane, [length, dim]
   std::vector<std::vector<float>> output_weights;  ///< per query head, [value_dim, hidden]
   std::vector<std::uint8_t> classes;               ///< [length]
+  std::vector<float> surprises;                    ///< [length]
   std::vector<float> inv_freq;                     ///< of the rotation, half split; the scale is kScale
   double cap = 0;                                  ///< of logits, or 0
   std::vector<float> sinks;                        ///< per query head, or empty: there are none
