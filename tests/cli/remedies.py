@@ -197,7 +197,7 @@ POLICIES = [
     ("$R critical_kv", "Capture again with (--output-weights)",
      "kvsim $CAP -o w1.h5 {1} && kvsim replay w1.h5 --budget 40 --policy critical_kv --quiet"),
     ("$R sirllm", "Capture again with (--prompt-logprobs)",
-     "kvsim $CAP -o w5.h5 {1} && kvsim replay w5.h5 --budget 40 --policy sirllm --quiet"),
+     "kvsim $CAP -o ws.h5 {1} && kvsim replay ws.h5 --budget 40 --policy sirllm --quiet"),
     ("$R fastgen", "Captures made with a (tokenizer) do",
      "kvsim capture --model $M --prompt text.txt --max-new-tokens 1 --quiet -o w2.h5 && kvsim replay w2.h5 --budget 40 --policy fastgen "
      "--quiet"),

@@ -212,6 +212,8 @@ TEST_CASE("every parameter of a registered policy has an effect") {
       continue;  // of 1,024 tokens and rows with a peak; its own test changes each
     for (const ParamSpec& param : spec.params) {
       if (param.name == "own_traces") continue;  // matters where a file is read
+      if (param.name == "representatives")
+        continue;  // matters where blocks compete behind a short window; its own test changes it
       if (param.name == "fading")
         continue;  // matters beside carry with a smaller interval; its own test changes it
       for (const std::string& value : other_values(spec.kind(), param)) {
