@@ -42,7 +42,8 @@ TEST_CASE("sirllm: limits", "[sirllm]") {
   // What nobody knows counts as the largest, and of equals the older stays.
   CHECK(feed("sirllm(sinks=0)", run_of_surprises(4, {NAN, 1, 2, 3}), 2).kept == Positions{0, 3});
   CHECK(feed("sirllm(sinks=0)", run_of_surprises(4, {NAN, 1, 3, 3}), 2).kept == Positions{0, 2});
-  CHECK(feed("sirllm(sinks=0)", run_of_surprises(2, {1, 2, NAN, 1.5F}), 2).held.back() == Positions{2, 3});
+  CHECK(feed("sirllm(sinks=0)", run_of_surprises(3, {2, 1, 1.8F, NAN, 1.5F}), 3).held.back() ==
+        Positions{0, 3, 4});
   // What is less and less expected is a window, the other way round the first tokens.
   std::vector<float> rising, falling;
   for (int i = 0; i < 20; ++i)
