@@ -32,7 +32,7 @@ trace::MemoryTrace placed(const sim::RecordedPieces& recorded, unsigned threads)
 
 std::vector<std::vector<Value>> measure_pieces(const Measurement& of) {
   const sim::RecordedPieces recorded =
-      sim::recorded_pieces(of.sequence, of.settings.is("from", "before"));
+      sim::recorded_pieces(of.sequence, of.settings.is("source", "before"));
   std::vector<std::vector<Value>> rows;
   for (const sim::SeamError& error :
        sim::seam_errors(placed(recorded, of.threads), recorded.whole, recorded.pieces, of.threads))
@@ -47,7 +47,7 @@ Kind pieces_kind() {
   return {.name = "pieces",
           .summary = "How far documents' own keys and values are from the prompt's",
           .source = "CacheBlend (Yao et al.), deviations; PIE (He et al.)",
-          .settings = {{.name = "from",
+          .settings = {{.name = "source",
                         .type = ParamType::choice,
                         .fallback = "documents",
                         .choices = {"documents", "before"},

@@ -66,8 +66,8 @@ struct CellCaches::State {
                       "; this cache evicts",
                   asked.name, "kvsim evaluate runs it.");
     if (asked.needs().surprises)
-      usage_error("needs how probable each token is, which this cache is not told", asked.name,
-                  "kvsim evaluate runs it.");
+      usage_error("needs how probable each token is, which evaluate knows and this cache does not",
+                  asked.name);
     if (prompt() > length)
       usage_error("a prompt of " + std::to_string(prompt()) + " tokens; the cache sees " +
                       std::to_string(length) + " at most",

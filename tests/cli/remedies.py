@@ -392,6 +392,13 @@ EVALUATE = [
     ("$E --workload items.jsonl --mode teacher --answered 1", "Say (--mode both) or greedy", "--mode teacher => {1}"),
     ("$E --workload items.jsonl --per seam", "Add (--prefill none)", "items.jsonl => documents.jsonl {1}"),
     ("$E --workload documents.jsonl --item documents-200-s1-0 --prefill none --per seam --decisions seam.h5", "Leave (--per seam) out", "{1} =>"),
+    ("analyze pieces run.h5 --quiet", "(kvsim capture --pieces) records it",
+     "{1} --model $M --workload documents.jsonl --max-new-tokens 1 --quiet -o pb.h5 && kvsim analyze pieces pb.h5 --quiet"),
+    ("analyze pieces pb.h5 --sequence 1 --quiet", "Leave (--sequence) out", "{1} 1 =>"),
+    ("$ kvsim capture --model $M --workload documents.jsonl --pieces --queries window:8 --max-new-tokens 1 --quiet -o pc.h5 && "
+     "kvsim analyze pieces pc.h5 --quiet", "Capture again with (--queries all)", "--queries window:8 => {1} --overwrite"),
+    ("capture --model $M --workload items.jsonl --item $ITEM --pieces --quiet -o pd.h5", "of the kind (documents)",
+     "kvsim workload {1} --context 200 --tokenizer $M -o d2.jsonl && kvsim capture --model $M --workload d2.jsonl --pieces --quiet -o pd.h5"),
     ("$E --workload items.jsonl --per token --answered 1", "leave (--per) out", "{1} token =>"),
     ("$E --workload items.jsonl --decisions dd1.h5", "Choose them: (--item) ID, --cut", "+ {1} $ITEM --cut prompt"),
     ("$E --workload items.jsonl --losses --per token", "Leave (--per) out", "{1} token =>"),

@@ -184,7 +184,7 @@ class Capture(CommandTest):
                         np.testing.assert_array_equal(trace[f"layers/0001/{name}"][:][:, begin:begin + count], alone[f"layers/0001/{name}"][:])
         # What a trace says of its pieces is what the loop says where it computes nothing of them again.
         for way, source in (("none", "documents"), ("pie", "before")):
-            found = list(csv.DictReader(io.StringIO(self.ok("analyze", "pieces", "pieces.h5", "--from", source, "--format", "csv", "--quiet"))))
+            found = list(csv.DictReader(io.StringIO(self.ok("analyze", "pieces", "pieces.h5", "--source", source, "--format", "csv", "--quiet"))))
             asked = self.ok("evaluate", "--model", MODEL, "--workload", "edited.jsonl", "--policy", "full", "--budget", "100%", "--elem", "f32",
                             "--cut", "question", "--prefill", way, "--per", "seam", "--format", "csv", "--quiet")
             asked = list(csv.DictReader(io.StringIO(asked)))

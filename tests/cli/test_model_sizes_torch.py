@@ -18,6 +18,7 @@ import transformers  # noqa: E402
 from kvsim_command import SOURCE, CommandTest, main  # noqa: E402
 
 TYPES = {"kimi_k2": "deepseek_v3"}  # what transformers calls otherwise
+UNKNOWN = {"yoco-3b"}  # which it has no class for: tests/unit/cost counts it by hand
 
 
 def counted(fields):
@@ -39,6 +40,8 @@ class ModelSizes(CommandTest):
         files = sorted((SOURCE / "sim/cost/catalogue/models").glob("*.json"))
         self.assertEqual({file.stem for file in files}, set(rows))
         for file in files:
+            if file.stem in UNKNOWN:
+                continue
             with self.subTest(file.stem):
                 self.assertEqual(counted(json.loads(file.read_text())), rows[file.stem])
 

@@ -95,6 +95,9 @@ class SlowPrompt final : public policy::Prompt {
     first_query_head_ = first_head * model.group();
     first_ = slow_first_held(sequence, layer, sequence.prompt_length());
     prompt_ = sequence.prompt_length() - first_;
+    const std::vector<float>& logprob = sequence.source().header().token_logprob;
+    for (std::size_t t = first_; t < first_ + prompt_ && !logprob.empty(); ++t)
+      surprises_.push_back(-logprob[sequence.token(t)]);
     key_dim_ = sequence.model().head_dim;
     value_dim_ = sequence.model().v_head_dim;
   }
@@ -109,6 +112,7 @@ class SlowPrompt final : public policy::Prompt {
   float sink(int head) const override {
     return model_->sink(layer_, first_query_head_ + static_cast<std::size_t>(head));
   }
+  std::span<const float> surprises() const override { return surprises_; }
   MatrixView output_weights(int head) const override {
     return {output_weights_[static_cast<std::size_t>(head)].data(), value_dim_, model_->hidden_size,
             model_->hidden_size};
@@ -130,6 +134,7 @@ class SlowPrompt final : public policy::Prompt {
     return {all[static_cast<std::size_t>(head)].data() + first_ * dim, prompt_, dim, dim};
   }
   std::vector<std::vector<float>> keys_, values_, queries_, output_weights_;
+  std::vector<float> surprises_;
   std::uint32_t layer_ = 0, first_query_head_ = 0;
   const trace::Model* model_ = nullptr;
   std::size_t first_ = 0, prompt_ = 0, key_dim_ = 0, value_dim_ = 0;
@@ -376,7 +381,8 @@ inline std::vector<SlowLane> slow_unit(const trace::Sequence& sequence, const po
                       mass,
                       own_keys,
                       {values.data(), n_lanes, model.v_head_dim, model.v_head_dim},
-                      {queries.data(), q.size(), model.head_dim, model.head_dim}});
+                      {queries.data(), q.size(), model.head_dim, model.head_dim},
+                      sequence.surprise(t)});
   };
   if (streams)
     for (std::size_t t = 0; t < prompt; ++t) arrive(t);

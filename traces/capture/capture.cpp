@@ -172,12 +172,13 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
   const bool forced = !prompt.given.empty();
   const std::uint64_t new_tokens = forced ? prompt.given.size() : options.max_new_tokens;
   check_context(prompt_tokens, new_tokens, config.max_positions);
-  std::uint64_t capacity = prompt_tokens + new_tokens, piece_tokens = 0;
+  std::uint64_t longest = prompt_tokens, piece_tokens = 0;
   for (const PieceRun& piece : prompt.pieces) {
     check_context(piece.ids.size(), 0, config.max_positions);
-    capacity = std::max<std::uint64_t>(capacity, piece.ids.size());
+    longest = std::max<std::uint64_t>(longest, piece.ids.size());
     piece_tokens += piece.ids.size();
   }
+  const std::uint64_t capacity = std::max(prompt_tokens + new_tokens, longest);
   model::check_rope_regime(config.rope, prompt_tokens, capacity);
   progress.total = prompt_tokens + new_tokens + piece_tokens;
 
@@ -193,7 +194,7 @@ CaptureResult run_capture(const CaptureOptions& options, Progress& progress) {
                             .elem = elem,
                             .threads = options.threads,
                             .compute = compute,
-                            .pass_tokens = std::min(options.prefill_chunk, capacity),
+                            .pass_tokens = std::min(options.prefill_chunk, longest),
                             .counts_columns = choice.columns};
   std::unique_ptr<model::ModelRun> model = model::open_model_run(device, config, weights, running);
   trace::Header header;

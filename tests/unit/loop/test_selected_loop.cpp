@@ -43,7 +43,7 @@ TEST_CASE("what a selection reads is what replay reads in layer 0, as the tokens
     const trace::Cut at{trace::Cut::At::position, 9};
     LoopRequest request =
         place.request({"h2o+top_tokens(read=3)", "tova+quest(read=4,page=2,dense=0)",
-                       "h2o+infllm(read=2,block=2,representatives=1,sinks=1,local=1)",
+                       "tova+infllm(read=2,block=2,representatives=1,sinks=1,local=1)",
                        "tova(unit=lane)+kivi(bits=4,group=4,residual=4)+quest(read=4,page=2,dense=0)"},
                       {"6", "8"});
     request.modes = {LoopMode::teacher};
