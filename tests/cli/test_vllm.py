@@ -17,27 +17,48 @@ BLOCK, CACHE = 32, 1888  # tokens, as record_vllm.py says
 
 
 class Recording(CommandTest):
-    """vllm.h5: the sample checkpoint in vLLM, whose prefix cache had the first of two blocks of the prompt."""
+    """vllm.h5: the sample checkpoint in vLLM, whose prefix cache had the first of two blocks of the prompt. vllm_drafts.h5: the same with
+    drafts out of its own text, some of which were rejected. vllm_latent.h5: latent attention."""
 
-    def test_it_is_the_run_of_kvsim_capture(self):
-        self.assertIn("sound", self.ok("trace", "check", ENGINES / "vllm.h5"))
-        with h5py.File(ENGINES / "vllm.h5") as file:
-            ids, prompt = file["tokens/id"][:].tolist(), int(file["segments/count"][0])
+    def compare(self, recording, model, prompt, generated, queries_from=0):
+        """Tokens, queries, keys and values are those of kvsim capture."""
+        self.assertIn("sound", self.ok("trace", "check", ENGINES / recording))
+        with h5py.File(ENGINES / recording) as file:
+            ids = file["tokens/id"][:].tolist()
+            self.assertEqual((len(ids), int(file["segments/count"][0]), file["capture"].attrs["source"]),
+                             (prompt + generated, prompt, b"converted:vllm"))
             (self.folder / "ids.json").write_text(json.dumps(ids[:prompt]))
-            done = self.kvsim("capture", "--model", SOURCE / "traces/sample/model", "--tokens", "ids.json", "--max-new-tokens", 4,
-                              "--ignore-eos", "--elem", "f32", "-o", "native.h5", "--quiet", errors="replace")
+            done = self.kvsim("capture", "--model", model, "--tokens", "ids.json", "--max-new-tokens", generated, "--ignore-eos", "--elem",
+                              "f32", "-o", "native.h5", "--overwrite", "--quiet", errors="replace")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual((len(ids), prompt, file["capture"].attrs["source"]), (40, 36, b"converted:vllm"))
-            self.assertEqual((file["model"].attrs["attn_scale"], file["capture"].attrs["q_policy"]), (0.125, b"window:4"))
             with h5py.File(self.folder / "native.h5") as native:
                 self.assertEqual(native["tokens/id"][:].tolist(), ids)
                 np.testing.assert_allclose(file["model/inv_freq"], native["model/inv_freq"], rtol=1e-6)
-                for layer in native["layers"]:
-                    asked = file[f"layers/{layer}/q_token"][:]
-                    self.assertEqual(asked.tolist(), list(range(BLOCK, 40)))
-                    for kind in "qkv":
-                        rows = native[f"layers/{layer}/{kind}"][:]
-                        np.testing.assert_allclose(file[f"layers/{layer}/{kind}"], rows[:, asked] if kind == "q" else rows, atol=5e-5)
+                for name in ("n_kv_heads", "head_dim", "v_head_dim", "rotary_dim", "first_rotated", "rope_layout"):
+                    self.assertEqual(file["model"].attrs.get(name), native["model"].attrs.get(name), name)
+                for name in ("attn_scale", "rope_attention_factor"):
+                    self.assertAlmostEqual(file["model"].attrs[name], native["model"].attrs[name], 6, name)
+                for layer, theirs in file["layers"].items():
+                    mine, asked = native["layers"][layer], np.arange(queries_from, len(ids))
+                    if queries_from:
+                        self.assertEqual(theirs["q_token"][:].tolist(), asked.tolist())
+                    self.assertEqual({kind for kind in "qkv" if kind in theirs}, {kind for kind in "qkv" if kind in mine})
+                    for kind in "qkv" if "v" in mine else "qk":
+                        np.testing.assert_allclose(theirs[kind], mine[kind][:][:, asked] if kind == "q" else mine[kind], atol=5e-5)
+
+    def test_it_is_the_run_of_kvsim_capture(self):
+        self.compare("vllm.h5", SOURCE / "traces/sample/model", 36, 4, BLOCK)
+        with h5py.File(ENGINES / "vllm.h5") as file:
+            self.assertEqual((file["model"].attrs["attn_scale"], file["capture"].attrs["q_policy"]), (0.125, b"window:4"))
+
+    def test_rejected_drafts_left_no_rows(self):
+        self.compare("vllm_drafts.h5", SOURCE / "traces/sample/model", 36, 13)
+        with h5py.File(ENGINES / "vllm_drafts.h5") as file:  # the last two passes had four drafts each, of which four and one were accepted
+            self.assertEqual(file["passes/q_len"][:].tolist(), [36, 1, 1, 1, 1, 1, 1, 5, 2])
+
+    def test_latent_attention(self):
+        self.compare("vllm_latent.h5", ENGINES / "latent_model", 16, 8)
+        self.assertIn("h2o", self.ok("replay", ENGINES / "vllm_latent.h5", "--policy", "h2o", "--budget", "50%"))
 
     def test_it_is_replayed_by_what_needs_no_other_queries(self):
         self.assertIn("the last 4 of 36", self.ok("trace", "info", ENGINES / "vllm.h5"))

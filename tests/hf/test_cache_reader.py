@@ -38,6 +38,20 @@ class Reading(unittest.TestCase):
             for found, written in zip(reader.read(cache, table, first, end), (keys, values)):
                 self.assertTrue(torch.equal(found, written[first:end].transpose(0, 1)), (dtype, first, end))
 
+    def test_latent_keys_come_back(self):
+        class Latents:
+            def do_kv_cache_update(self, latents, rotated, cache, slots, kind, scale):
+                cache.view(-1, DIM + V_DIM)[slots] = torch.cat([rotated[:, 0], latents], -1)
+
+        latent = types.SimpleNamespace(impl=Latents(), num_kv_heads=1, head_size=DIM + V_DIM, kv_lora_rank=DIM, qk_rope_head_dim=V_DIM,
+                                       kv_cache_dtype="auto", _k_scale=None)
+        cache, rows = torch.zeros(BLOCKS, BLOCK, DIM + V_DIM), torch.randn(13, DIM + V_DIM)
+        table = torch.tensor([4, 2, 6])
+        for at, row in enumerate(rows):
+            Latents().do_kv_cache_update(row[None, :DIM], row[None, None, DIM:], cache, table[at // BLOCK] * BLOCK + at % BLOCK, None, None)
+        keys, = CacheReader(latent, cache).read(cache, table, 3, 12)
+        self.assertTrue(torch.equal(keys, rows[None, 3:12]))
+
     def test_what_cannot_be_read_is_said(self):
         class Rounding(Backend):
             def do_kv_cache_update(self, layer, key, value, cache, slots):

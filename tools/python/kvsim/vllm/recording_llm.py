@@ -11,7 +11,8 @@ class Recording:
     """What record() did; filled when the `with` ends.
 
     requests       a dict for each: its id, its file (None: not written, and `problem` says why; of several ranks a list), prompt and
-                   generated tokens, those taken from the prefix cache, and those that were computed again
+                   generated tokens, those taken from the prefix cache, those that were computed again, and of drafts how many there were
+                   and how many were rejected
     left_out       requests that share and at_once left out
     seconds        that recording held the engine up
     cache_tokens   that the engine's prefix cache holds; None where layers differ in what they hold"""

@@ -9,13 +9,16 @@ from ..writing.trace_header import DECODE, FLAGS, PROMPT, Header
 
 
 class RequestRecording:
-    """`known`: tokens recorded so far; rows of later positions are appended in order."""
+    """`known`: tokens recorded so far; rows of later positions are appended in order. Drafts and their rows wait until settle() knows which
+    of them were accepted."""
 
     def __init__(self, request, path, prompt, sampling, model, overwrite):
         self.request, self.path, self.problem = request, path, None
         self._prompt, self._sampling, self._model = prompt, sampling, model
         self._tree, self._asked = TokenTree(), []
-        self.from_cache = self.computed_again = 0
+        self._drafts, self._waiting = [], {}  # token ids, and their rows of each tensor and layer
+        self._call = None  # the pass over them
+        self.from_cache = self.computed_again = self.drafted = self.rejected = 0
         self._writer = TraceWriter(path, model.about, model.elem, overwrite)
         self._thread = WriterThread(self._writer)
 
@@ -28,12 +31,30 @@ class RequestRecording:
         self.from_cache += len(ids)
         self._add(ids)
 
-    def computed(self, ids):
-        """Adds tokens that a pass computes, and returns the first."""
-        first = self.known
-        self._asked += range(first, first + len(ids))
-        self._add(ids)
+    def computed(self, ids, drafts=0):
+        """Adds tokens that a pass computes, and returns the first. The last `drafts` may be rejected."""
+        first, sure = self.known, len(ids) - min(drafts, len(ids))
+        self._drafts = ids[sure:]
+        self._asked += range(first, first + sure)
+        self._add(ids[:sure])
         return first
+
+    def settle(self, output):
+        """Keeps those of the last pass's drafts that were accepted. `output`: gives what was generated, from a token on."""
+        drafts, self._drafts = self._drafts, []
+        if not drafts:
+            return
+        there = output(self.known - self._prompt)
+        kept = next((at for at, draft in enumerate(drafts) if at >= len(there) or there[at] != draft), len(drafts))
+        self.drafted += len(drafts)
+        self.rejected += len(drafts) - kept
+        self.computed(drafts[:kept])
+        if self._call:
+            self._tree.called(*self._call)
+        for (tensor, layer), rows in self._waiting.items():
+            if kept:
+                self._thread.append(tensor, layer, rows[:, :kept])
+        self._waiting, self._call = {}, None
 
     def _add(self, ids):
         for token_id in ids:
@@ -42,11 +63,17 @@ class RequestRecording:
 
     def ran(self, first, start_ns, dur_ns):
         """Says when the pass over the tokens from `first` on ran."""
-        self._tree.called(first, start_ns, dur_ns)
+        self._call = first, start_ns, dur_ns
+        if not self._drafts:
+            self._tree.called(*self._call)
 
     def append(self, tensor, layer, rows, kept=False):
         """`rows`: [heads, n, dim], on any device. `kept`: as of WriterThread."""
-        self._thread.append(tensor, layer, rows, kept)
+        sure = rows.shape[1] - len(self._drafts)
+        if sure < rows.shape[1]:
+            self._waiting[tensor, layer] = rows[:, sure:].detach().clone()
+        if sure:
+            self._thread.append(tensor, layer, rows[:, :sure], kept)
 
     def discard(self):
         self._thread.abandon()
@@ -74,4 +101,4 @@ class RequestRecording:
         generated = max(0, self.known - self._prompt)
         return {"request": self.request, "file": None if self.problem else self.path, "problem": self.problem,
                 "prompt": self.known - generated, "generated": generated, "from_cache": self.from_cache,
-                "computed_again": self.computed_again}
+                "computed_again": self.computed_again, "drafted": self.drafted, "rejected": self.rejected}
