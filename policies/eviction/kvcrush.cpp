@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "policies/api/over_base.hpp"
 #include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"

@@ -79,10 +79,12 @@ std::optional<Piece> found_piece(std::span<const std::int32_t> prompt, std::span
                                  std::uint64_t from) {
   for (const std::uint64_t lead : {0U, 1U}) {
     if (lead >= run.size() || (lead == 1 && run[0] != prompt[0])) break;
-    const auto found = std::ranges::search(prompt.subspan(from), run.subspan(lead));
-    if (found.empty()) continue;
-    const auto begin = static_cast<std::uint64_t>(found.begin() - prompt.begin());
-    return Piece{begin, begin + found.size(), nullptr, lead};
+    const std::span<const std::int32_t> wanted = run.subspan(lead);
+    const auto found = std::search(prompt.begin() + static_cast<std::ptrdiff_t>(from), prompt.end(),
+                                   wanted.begin(), wanted.end());
+    if (found == prompt.end()) continue;
+    const auto begin = static_cast<std::uint64_t>(found - prompt.begin());
+    return Piece{begin, begin + wanted.size(), nullptr, lead};
   }
   return std::nullopt;
 }

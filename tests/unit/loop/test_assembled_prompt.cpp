@@ -134,7 +134,6 @@ std::vector<std::string> variants() {
 trace::MemoryTrace one_by_one(Documents& documents, const AssembledPrompt& made, const Assembly& assembly) {
   const std::size_t n = documents.place.prompt.ids.size();
   const model::ModelConfig& config = documents.place.golden.config;
-  Progress progress;
   trace::MemoryTrace held = documents.assembled("none").trace;
   const bool values = assembly.choice == Assembly::Choice::values,
              keys = assembly.choice == Assembly::Choice::keys;
