@@ -3,13 +3,13 @@
 # once. What has been answered stays. An hour of two cores; COUNT texts (default 24), THREADS (default all).
 set -euo pipefail
 model=$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")
-# The nine with the most answers in both_loops.csv; those of 2025 and 2026, of Attention Matching also the keys alone, and with queries of the
+# The nine with the most answers in both_loops.csv; those of 2025 and 2026 with SirLLM (2024), of Attention Matching also the keys alone, and with queries of the
 # model repeating the text; what knows nothing.
 before=(tova keydiff+adakv keydiff lagkv critical_kv roco snapkv+adakv cake snapkv+xkv)
 new=(kvzip+one_threshold 'kvzip(plus=true)+one_threshold' defensive_kv.heads defensive_kv.layers lava.layers cur_dkv cap_kv compactor
   expected_attention finch caote 'reference_attention(rows=128)' 'reference_attention(rows=128)+fitted_values(rows=128)'
   'reference_attention(queries=run)+one_threshold' 'reference_attention(queries=run)+one_threshold+fitted_values(queries=run)'
-  q_filters chunkkv chunked blockwise)
+  q_filters chunkkv chunked blockwise sirllm)
 controls=(random 'random(sinks=16,window=16)' streaming_llm)
 asked=()
 for policy in "${before[@]}" "${new[@]}" "${controls[@]}"; do asked+=(--policy "$policy"); done
