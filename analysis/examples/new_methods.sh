@@ -3,8 +3,8 @@
 # once. What has been answered stays. An hour of two cores; COUNT texts (default 24), THREADS (default all).
 set -euo pipefail
 model=$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")
-# The nine with the most answers in both_loops.csv; those of 2025 and 2026 with SirLLM (2024), of Attention Matching also the keys alone, and with queries of the
-# model repeating the text; what knows nothing.
+# The nine with the most answers in both_loops.csv; those of 2025 and 2026 with SirLLM (2024), of Attention Matching also the keys alone, and
+# with queries of the model repeating the text; what knows nothing.
 before=(tova keydiff+adakv keydiff lagkv critical_kv roco snapkv+adakv cake snapkv+xkv)
 new=(kvzip+one_threshold 'kvzip(plus=true)+one_threshold' defensive_kv.heads defensive_kv.layers lava.layers cur_dkv cap_kv compactor
   expected_attention finch caote 'reference_attention(rows=128)' 'reference_attention(rows=128)+fitted_values(rows=128)'

@@ -409,10 +409,9 @@ class ContextRun {
       usage_error("marks no documents to put a prompt together of", item.id,
                   "Make prompts of the kind documents, or write the field: traces/workloads/README.md.");
     const capture::Prompt& prompt = load(item);
-    const std::vector<std::int32_t> frame = prompt.tokenizer->encode("");
     return piece_origins(prompt.ids, capture::earlier_ids(item, *prompt.tokenizer),
                          capture::document_tokens(item, prompt.ids, *prompt.tokenizer),
-                         !frame.empty() && frame[0] == prompt.ids[0] ? 1 : 0, assembly, item.id);
+                         capture::begin_tokens(prompt.ids, *prompt.tokenizer), assembly, item.id);
   }
 
   /// Leaves of the first item's documents those that its question asks for.

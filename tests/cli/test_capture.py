@@ -195,6 +195,7 @@ class Capture(CommandTest):
                     self.assertEqual(mine[name], its[name])
         self.assertIn("Leave --sequence out", self.fails(2, "analyze", "pieces", "pieces.h5", "--sequence", "1"))
         self.assertIn("kvsim capture --pieces", self.fails(2, "analyze", "pieces", "plain.h5"))
+        self.assertIn("Add --workload FILE", self.fails(2, "capture", "--model", MODEL, "--tokens", "ids.json", "--pieces", "-o", "no.h5"))
         (self.folder / "other.jsonl").write_text(json.dumps({"id": "a", "prompt": "One two three."}))
         self.assertIn("marks no documents", self.fails(2, "capture", "--model", MODEL, "--workload", "other.jsonl", "--pieces", "-o", "no.h5"))
 

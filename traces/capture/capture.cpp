@@ -41,6 +41,8 @@ void check_options(const CaptureOptions& options) {
     usage_error("give a prompt, a file of token ids or a workload", "--prompt, --tokens, --workload");
   if (!options.item.empty() && !options.tokens_file.empty())
     usage_error("names an item of a workload", "--item", "Add --workload FILE.");
+  if (options.pieces && !options.tokens_file.empty())
+    usage_error("runs the documents of a workload's prompt", "--pieces", "Add --workload FILE.");
   if (options.chat && !options.tokens_file.empty())
     usage_error("puts a text into the model's chat template", "--chat", "Token ids are taken as they are.");
   model::Sampling sampling = options.sampling;

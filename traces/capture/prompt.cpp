@@ -56,13 +56,12 @@ void take_pieces(Prompt& prompt, const WorkloadItem& item) {
   if (item.documents.empty() && item.before.empty())
     usage_error("marks no documents and has no earlier version", item.id,
                 "Make prompts of the kind documents, or write the fields: traces/workloads/README.md.");
-  const std::vector<std::int32_t> frame = prompt.tokenizer->encode("");
-  const bool framed = !frame.empty() && frame[0] == prompt.ids[0];
+  const std::uint64_t lead = begin_tokens(prompt.ids, *prompt.tokenizer);
   std::vector<workload::ByteSpan> places = document_tokens(item, prompt.ids, *prompt.tokenizer);
   if (!places.empty() && places.front().begin > 0) places.insert(places.begin(), {0, places.front().begin});
   for (const auto& [begin, end] : places) {
     std::vector<std::int32_t> ids;
-    if (framed && begin > 0) ids.push_back(frame[0]);
+    if (lead > 0 && begin > 0) ids.push_back(prompt.ids[0]);
     for (std::uint64_t t = begin; t < std::min<std::uint64_t>(end, prompt.ids.size() - 1); ++t)
       ids.push_back(prompt.ids[t]);
     if (begin + 1 < prompt.ids.size()) prompt.pieces.push_back({std::move(ids), true});
@@ -70,8 +69,9 @@ void take_pieces(Prompt& prompt, const WorkloadItem& item) {
   if (!item.before.empty()) prompt.pieces.push_back({earlier_ids(item, *prompt.tokenizer), false});
 }
 
-void take_item(Prompt& prompt, WorkloadItem item, std::vector<std::string>& notes) {
+void take_item(Prompt& prompt, WorkloadItem item, bool pieces, std::vector<std::string>& notes) {
   prompt.ids = prompt_ids(item, *prompt.tokenizer);
+  if (pieces) take_pieces(prompt, item);
   if (!item.spans.empty()) prompt.part_flags = part_flags(item, prompt.ids, *prompt.tokenizer);
   prompt.answers = std::move(item.answers);
   prompt.workload = item.kind;
@@ -97,9 +97,10 @@ Prompt load_prompt(const CaptureOptions& options, const model::ModelConfig& conf
     if (std::string note = doubled_begin_note(item, *prompt.tokenizer); !note.empty())
       notes.push_back(std::move(note));
     if (is_text) item[0].id.clear();
-    if (options.pieces) prompt.ids = prompt_ids(item[0], *prompt.tokenizer), take_pieces(prompt, item[0]);
-    take_item(prompt, std::move(item[0]), notes);
-    check_vocabulary(prompt.ids, config, options.model_dir + "/" + prompt.tokenizer->name());
+    take_item(prompt, std::move(item[0]), options.pieces, notes);
+    const std::string where = options.model_dir + "/" + prompt.tokenizer->name();
+    check_vocabulary(prompt.ids, config, where);
+    for (const PieceRun& piece : prompt.pieces) check_vocabulary(piece.ids, config, where);
   }
   if (prompt.ids.empty())
     input_error("the prompt has no tokens",

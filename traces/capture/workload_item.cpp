@@ -216,6 +216,11 @@ std::vector<std::int32_t> text_ids(const WorkloadItem& item, std::string_view te
   return tokenizer.encode(text, item.chat.empty());
 }
 
+std::uint64_t begin_tokens(const std::vector<std::int32_t>& ids, const model::Tokenizer& tokenizer) {
+  const std::vector<std::int32_t> frame = tokenizer.encode("");
+  return !frame.empty() && !ids.empty() && frame[0] == ids[0] ? 1 : 0;
+}
+
 std::vector<std::int32_t> earlier_ids(const WorkloadItem& item, const model::Tokenizer& tokenizer) {
   return item.before.empty() ? std::vector<std::int32_t>{} : text_ids(item, item.before, tokenizer);
 }

@@ -40,6 +40,8 @@ std::vector<std::int32_t> prompt_ids(const WorkloadItem& item, const model::Toke
 /// The tokens of a text that begins with the item's prompt.
 std::vector<std::int32_t> text_ids(const WorkloadItem& item, std::string_view text,
                                    const model::Tokenizer& tokenizer);
+/// How many of a prompt's tokens the tokenizer puts before every text: 1 or 0.
+std::uint64_t begin_tokens(const std::vector<std::int32_t>& ids, const model::Tokenizer& tokenizer);
 /// The tokens of the item's prompt before it was edited; none where that is not known.
 std::vector<std::int32_t> earlier_ids(const WorkloadItem& item, const model::Tokenizer& tokenizer);
 std::vector<std::uint32_t> prompt_flags(const WorkloadItem& item, const std::vector<std::int32_t>& ids,
