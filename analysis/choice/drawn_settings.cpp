@@ -38,14 +38,11 @@ bool legal(const ParamSpec& spec, const std::string& text) {
   }
 }
 
-/// Whether a setting may have it: it knows no future, reads no file and takes no output head over the prompt.
-/// What fits values to queries takes longer than all other settings together.
+/// Whether a setting may have it: it knows no future and reads no file. What fits values to queries takes
+/// longer than all other settings together.
 bool may_serve(const policy::PolicySpec& spec, bool second_pass) {
-  const bool reads_file =
-      std::ranges::any_of(spec.params, [](const ParamSpec& param) { return param.required; });
   const bool fits = spec.kind() == policy::Kind::representation && spec.needs.queries && spec.needs.values;
-  return !spec.is_oracle() && !reads_file && !spec.needs.surprises && !fits &&
-         (second_pass || !spec.needs.second_pass) && spec.name != "uniform";
+  return !spec.is_oracle() && !fits && policy::complete(spec, second_pass) && spec.name != "uniform";
 }
 
 std::vector<const policy::PolicySpec*> parts_of(const policy::Registry& registry, policy::Kind kind,

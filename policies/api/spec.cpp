@@ -43,9 +43,9 @@ const Part& Params::part(std::string_view name) const {
   return *parts.find(name)->second;
 }
 
-bool complete(const PolicySpec& spec) {
-  return !spec.needs.second_pass && std::none_of(spec.params.begin(), spec.params.end(),
-                                                 [](const ParamSpec& param) { return param.required; });
+bool complete(const PolicySpec& spec, bool second_pass) {
+  return (second_pass || !spec.needs.second_pass) &&
+         std::ranges::none_of(spec.params, [](const ParamSpec& param) { return param.required; });
 }
 
 std::string Part::text() const {

@@ -270,8 +270,9 @@ struct Part {
   bool told(const std::function<bool(const Params&)>& answer) const { return answer && answer(params); }
 };
 
-/// Every parameter has a default, and a trace has all that is needed.
-bool complete(const PolicySpec& spec);
+/// Every parameter has a default, and a trace has all that is needed; with `second_pass` also where the model
+/// has to run once more.
+bool complete(const PolicySpec& spec, bool second_pass = false);
 
 /// A published system under its own name: text that expands to a composition.
 struct PresetSpec {

@@ -31,7 +31,7 @@ TEST_CASE("drawn settings are different, the same for a seed, and begin with all
     CHECK((second_pass || !setting.composition.needs().second_pass));
     const policy::PolicySpec& eviction = *setting.composition.eviction.spec;
     CHECK_FALSE(eviction.is_oracle());
-    CHECK((second_pass || policy::complete(eviction)));
+    CHECK(policy::complete(eviction, second_pass));
     CHECK(eviction.keeps_all() <= setting.composition.representation.has_value());
     if (registry.find_preset(setting.text))
       systems.insert(setting.text);
@@ -43,10 +43,7 @@ TEST_CASE("drawn settings are different, the same for a seed, and begin with all
   CHECK(params.size() == settings.size());
   const auto served = std::count_if(
       registry.policies().begin(), registry.policies().end(), [&](const policy::PolicySpec& spec) {
-        const bool reads_file =
-            std::ranges::any_of(spec.params, [](const ParamSpec& p) { return p.required; });
-        return spec.kind() == policy::Kind::eviction && !spec.is_oracle() && !reads_file &&
-               !spec.needs.surprises && (second_pass || !spec.needs.second_pass);
+        return spec.kind() == policy::Kind::eviction && !spec.is_oracle() && complete(spec, second_pass);
       });
   CHECK(evictions.size() == static_cast<std::size_t>(served));
   const auto texts = [](const std::vector<AskedPolicy>& all) {
