@@ -7,7 +7,6 @@
 
 #include "analysis/cost/price_table.hpp"
 #include "analysis/report/live_data.hpp"
-#include "analysis/report/page_assets.hpp"
 #include "analysis/report/study_summary.hpp"
 #include "analysis/report/winners.hpp"
 #include "analysis/report/wording.hpp"
@@ -17,6 +16,11 @@
 #include "sim/base/version.hpp"
 
 namespace kvsim::analysis {
+
+// page_style.css and page_script.js, compiled in (CMakeLists.txt).
+std::string_view page_style();
+std::string_view page_script();
+
 namespace {
 
 constexpr std::size_t kMostRows = 100;  ///< of a table of an analysis; the rest is in its file

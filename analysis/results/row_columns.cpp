@@ -5,59 +5,18 @@
 #include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/policy_role.hpp"
 #include "analysis/results/rows.hpp"
+#include "sim/base/texts.hpp"
 
 namespace kvsim::analysis {
+
+/// The order of schema version 3: row_columns.txt, compiled in (CMakeLists.txt). Metrics that are not named
+/// there follow in the order of their declaration.
+std::string_view row_columns_text();
+
 namespace {
 
-/// The order of schema version 3. Metrics that are not named here follow in the order of their declaration.
-constexpr std::string_view kOrder[] = {"trace",
-                                       "policy",
-                                       "params",
-                                       "budget",
-                                       "budget_kind",
-                                       "budget_number",
-                                       "budget_tokens",
-                                       "cut",
-                                       "scope",
-                                       "layer",
-                                       "head",
-                                       "evidence_loss",
-                                       "evidence_held",
-                                       "evidence_nowhere",
-                                       "peak_loss",
-                                       "r",
-                                       "r_oracle",
-                                       "isr",
-                                       "attention_loss",
-                                       "attention_loss_oracle",
-                                       "output_error",
-                                       "kept_tokens",
-                                       "kept_bytes",
-                                       "oracle_cosine",
-                                       "allotted_tokens",
-                                       "workload",
-                                       "seed",
-                                       "step",
-                                       "role",
-                                       "held_tokens",
-                                       "evicted_tokens",
-                                       "output_cosine",
-                                       "projected_output_error",
-                                       "projected_output_cosine",
-                                       "peak_loss_weighted",
-                                       "peak_loss_low",
-                                       "peak_loss_by_head",
-                                       "peak_loss_output",
-                                       "kept_special",
-                                       "kept_context",
-                                       "kept_question",
-                                       "kept_template",
-                                       "instruction_before",
-                                       "holding",
-                                       "r_bound",
-                                       "attention_loss_bound"};
-
 auto place(const Column<Row>& column) {
+  static const std::vector<std::string> kOrder = text_words(row_columns_text()).at(0);
   return std::ranges::find(kOrder, column.info.key);
 }
 

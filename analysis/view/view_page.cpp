@@ -10,11 +10,15 @@
 #include "analysis/drawing/policy_style.hpp"
 #include "analysis/drawing/script_text.hpp"
 #include "analysis/report/html.hpp"
-#include "analysis/view/view_assets.hpp"
 #include "sim/base/gzip.hpp"
 #include "sim/base/version.hpp"
 
 namespace kvsim::analysis {
+
+// view_body.html, view_style.css and view_script.js, compiled in (CMakeLists.txt).
+std::string_view view_body();
+std::string_view view_style();
+std::string_view view_script();
 
 namespace {
 

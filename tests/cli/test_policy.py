@@ -9,7 +9,10 @@ from kvsim_command import SOURCE, CommandTest
 
 
 def registered(kind):
-    """Names on the lines KVSIM_<kind>(name...) of the lists of built-ins."""
+    """Names on the lines KVSIM_<kind>(name...) of the lists of built-ins, or the first fields of the lines of a table."""
+    if kind in ("PRESET", "ABSENT"):
+        text = (SOURCE / "policies" / {"PRESET": "presets.txt", "ABSENT": "absent.txt"}[kind]).read_text()
+        return [line.split(" | ")[0] for line in text.splitlines()[1:]]
     lists = "".join((SOURCE / "policies" / name).read_text() for name in ("builtin.def", "replacements.def"))
     return re.findall(rf"^KVSIM_{kind}\(([\w.]+)", lists, re.MULTILINE)
 

@@ -18,11 +18,15 @@
 #include "sim/base/read_file.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
+#include "sim/base/texts.hpp"
 #include "traces/model/config_text.hpp"
 #include "traces/model/gguf_model.hpp"
 #include "traces/model/model_layers.hpp"
 
 namespace kvsim::model {
+
+std::string_view config_fields_text();  // config_fields.txt, compiled in (CMakeLists.txt)
+
 namespace {
 
 namespace json = boost::json;
@@ -91,71 +95,13 @@ constexpr std::string_view kTelling[]{"attn",   "attention", "head",   "layer", 
                                       "width",  "size",      "dim",    "num_",     "mtp",    "mamba"};
 
 /// Fields with such names that change nothing here: how a model is trained, run and generated from; or they
-/// are read where they count, and otherwise mean nothing.
-constexpr std::string_view kHarmless[]{"_attn_implementation",
-                                       "_attn_implementation_autoset",
-                                       "attn_implementation",
-                                       "attention_dropout",
-                                       "attn_dropout",
-                                       "attn_dropout_prob",
-                                       "full_attn_mod",
-                                       "attn_pdrop",
-                                       "layerdrop",
-                                       "chunk_size_feed_forward",
-                                       "num_beams",
-                                       "num_beam_groups",
-                                       "num_return_sequences",
-                                       "no_repeat_ngram_size",
-                                       "encoder_no_repeat_ngram_size",
-                                       "output_attentions",
-                                       "output_hidden_states",
-                                       "num_labels",
-                                       "layer_norm_eps",
-                                       "layer_norm_epsilon",
-                                       "layernorm_epsilon",
-                                       "num_logits_to_keep",
-                                       "use_cache",
-                                       "cache_implementation",
-                                       "ep_size",
-                                       "attention_softmax_in_fp32",
-                                       "n_ctx",
-                                       "initial_context_length",
-                                       "cross_attention_hidden_size",
-                                       "mamba_chunk_size",
-                                       "chunk_size",
-                                       "use_mamba_kernels",
-                                       "moe_shared_expert_overlap",
-                                       "sliding_window",
-                                       "use_sliding_window",
-                                       "sliding_window_pattern",
-                                       "_sliding_window_pattern",
-                                       "layer_switch",
-                                       "order_of_interleaved_layers",
-                                       "max_window_layers"};
-
-/// The same of fields that change what is computed, not what it takes.
-constexpr std::string_view kComputed[]{"attn_logit_softcapping",
-                                       "query_pre_attn_scalar",
-                                       "attention_multiplier",
-                                       "attention_in_multiplier",
-                                       "attention_out_multiplier",
-                                       "lm_head_multiplier",
-                                       "ssm_in_multiplier",
-                                       "ssm_out_multiplier",
-                                       "ssm_multipliers",
-                                       "mamba_norm_before_gate",
-                                       "mamba_hidden_act",
-                                       "mamba_inner_layernorms",
-                                       "attn_rotary_emb",
-                                       "rotary_dim",
-                                       "n_group",
-                                       "scale_attn_weights",
-                                       "use_logn_attn",
-                                       "attn_scale",
-                                       "attn_temperature_tuning",
-                                       "no_rope_layers",
-                                       "no_rope_layer_interval",
-                                       "shared_moe_mode"};
+/// are read where they count, and otherwise mean nothing. Then fields that change what is computed, not what
+/// it takes. Both of config_fields.txt.
+enum FieldList : std::size_t { kHarmless, kComputed };
+bool is_listed(FieldList list, std::string_view name) {
+  static const std::vector<std::vector<std::string>> kLists = text_words(config_fields_text());
+  return std::ranges::find(kLists.at(list), name) != kLists[list].end();
+}
 
 /// Whether a field says that its feature is absent.
 bool says_none(const json::value& value) {
@@ -165,16 +111,13 @@ bool says_none(const json::value& value) {
 
 /// Refuses fields that may change what a model takes or computes and that were not asked for.
 void refuse_foreign_parts(const JsonObject& config, const std::set<std::string>& asked, Purpose purpose) {
-  const auto among = [](const auto& names, std::string_view name) {
-    return std::find(std::begin(names), std::end(names), name) != std::end(names);
-  };
   const auto has = [](std::string_view name, std::string_view part) {
     return name.find(part) != std::string_view::npos;
   };
   for (const auto& [field, value] : config.raw()) {
     const std::string_view name(field.data(), field.size());
     if (name.starts_with("kvsim_") || says_none(value) || asked.contains(std::string(name)) ||
-        among(kHarmless, name) || (purpose == Purpose::sizes && among(kComputed, name)))
+        is_listed(kHarmless, name) || (purpose == Purpose::sizes && is_listed(kComputed, name)))
       continue;
     const char* what =
         name.starts_with("n_") || std::any_of(std::begin(kTelling), std::end(kTelling),

@@ -1,380 +1,92 @@
 #include "traces/model/model_families.hpp"
 
-namespace kvsim::model {
-namespace {
+#include <boost/describe.hpp>
+#include <boost/json.hpp>
+#include <boost/mp11/algorithm.hpp>
+#include <type_traits>
+#include <vector>
 
-using Sliding = Family::Sliding;
-using Biased = Family::Biased;
-using Sparse = Family::Sparse;
-using Shared = Family::Shared;
-using Memory = Family::Memory;
-using Rotated = Family::Rotated;
+#include "sim/base/error.hpp"
+
+namespace kvsim::model {
+
+namespace json = boost::json;
+namespace describe = boost::describe;
+
+// What a row may say, by its name in model_families.json.
+BOOST_DESCRIBE_ENUM(Activation, silu, gelu_tanh, gelu, relu)
+BOOST_DESCRIBE_STRUCT(LayerParts, (),
+                      (gated_mlp, layer_norm, norms, qkv_bias, output_bias, mlp_bias, head_bias, qk_norm,
+                       wide_qk_norm, bare_qk_norm, gated_attention, norms_from_one, centred_norms, parallel,
+                       activation, interleaved, fused_qkv, fused_gate_up, sinks))
+BOOST_DESCRIBE_STRUCT(Latent, (), (rank, query_rank, plain, rotated, value))
+BOOST_DESCRIBE_STRUCT(Experts, (),
+                      (count, used, width, shared_width, normalised, shared_gate, corrected, groups,
+                       used_groups, scaled_inputs, scale, biased, gain, limit))
+BOOST_DESCRIBE_ENUM(Family::Sliding, never, always, picked, patterned, chunks)
+BOOST_DESCRIBE_ENUM(Family::Biased, none, qkv, all)
+BOOST_DESCRIBE_ENUM(Family::Rotated, never, all, apart, windows, windows_only, listed)
+BOOST_DESCRIBE_ENUM(Family::Sparse, all, behind, stepped, periodic, listed)
+BOOST_DESCRIBE_ENUM(Family::Shared, none, times, own, alike)
+BOOST_DESCRIBE_ENUM(Family::Memory, none, delta, bamba, falcon, nemotron, jamba, yoco)
+BOOST_DESCRIBE_STRUCT(Family, (),
+                      (type, sizes_only, code, query_heads, vocab, kv_heads, head_dim, max_positions,
+                       norm_eps, tied, sliding, window, pattern, attention_bias, mlp_bias, rotated, theta,
+                       window_theta, partial_rotary, activation, scaled_embedding, multipliers, logit_scale,
+                       query_scalar, attention_cap, logit_cap, parts, latent, experts, sparse, dense, shared,
+                       memory))
+
+/// The file, compiled in (CMakeLists.txt). A row says where its family differs from Family's own defaults.
+/// Kimi K2 is DeepSeek V3 under another name. The authors' code of YOCO has no class in transformers: its
+/// fields are named as elsewhere.
+std::string_view model_families_json();
+
+namespace {
 
 constexpr NormNames kNormsOfGlm4{"input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm",
                                  "post_mlp_layernorm"};
 
-/// DeepSeek V3, which is Kimi K2 under another name.
-constexpr Family deepseek_v3(std::string_view type) {
-  return {.type = type,
-          .code = "Deepseek",
-          .max_positions = 4096,
-          .parts = {.interleaved = true},
-          .latent = {.rank = 512, .query_rank = 1536, .plain = 128, .rotated = 64, .value = 128},
-          .experts = {.count = 256,
-                      .used = 8,
-                      .width = 2048,
-                      .shared_width = 1,
-                      .corrected = true,
-                      .groups = 8,
-                      .used_groups = 4,
-                      .scale = 2.5F},
-          .sparse = Sparse::behind,
-          .dense = 3,
-          .shared = Shared::times};
+NormNames norms_called(std::string_view name) {
+  if (name == "behind") return kNormsBehind;
+  if (name == "around") return kNormsAround;
+  if (name == "one") return kOneNorm;
+  if (name == "glm4") return kNormsOfGlm4;
+  bug("a model family has unknown norms", std::string(name));
 }
 
-constexpr Family kFamilies[]{
-    {.type = "bamba",
-     .sizes_only = true,
-     .kv_heads = 8,
-     .max_positions = 262144,
-     .norm_eps = 1e-5,
-     .memory = Memory::bamba},
-    {.type = "cohere",
-     .max_positions = 8192,
-     .norm_eps = 1e-5,
-     .tied = true,
-     .attention_bias = Biased::all,
-     .theta = 5e5,
-     .logit_scale = 0.0625,
-     .parts = {.norms = kOneNorm, .centred_norms = true, .parallel = true, .interleaved = true}},
-    {.type = "cohere2",
-     .max_positions = 8192,
-     .norm_eps = 1e-5,
-     .tied = true,
-     .sliding = Sliding::patterned,
-     .window = 4096,
-     .pattern = 4,
-     .attention_bias = Biased::all,
-     .rotated = Rotated::windows_only,
-     .logit_scale = 0.0625,
-     .parts = {.norms = kOneNorm, .centred_norms = true, .parallel = true, .interleaved = true}},
-    {.type = "deepseek_v2",
-     .code = "Deepseek",
-     .max_positions = 2048,
-     .parts = {.interleaved = true},
-     .latent = {.rank = 512, .query_rank = 1536, .plain = 128, .rotated = 64, .value = 128},
-     .experts = {.count = 64, .used = 0, .width = 1407, .shared_width = 2},
-     .sparse = Sparse::behind,
-     .shared = Shared::times},
-    deepseek_v3("deepseek_v3"),
-    {.type = "exaone4",
-     .kv_heads = 32,
-     .max_positions = 2048,
-     .norm_eps = 1e-5,
-     .sliding = Sliding::patterned,
-     .window = 4096,
-     .pattern = 4,
-     .rotated = Rotated::windows,
-     .parts = {.norms = kNormsBehind, .qk_norm = true}},
-    {.type = "falcon_h1",
-     .sizes_only = true,
-     .kv_heads = 8,
-     .max_positions = 8192,
-     .norm_eps = 1e-5,
-     .attention_bias = Biased::all,
-     .mlp_bias = true,
-     .memory = Memory::falcon},
-    {.type = "gemma",
-     .kv_heads = 16,
-     .head_dim = 256,
-     .max_positions = 8192,
-     .tied = true,
-     .attention_bias = Biased::all,
-     .scaled_embedding = true,
-     .parts = {.norms_from_one = true, .activation = Activation::gelu_tanh}},
-    {.type = "gemma2",
-     .query_heads = 8,
-     .vocab = 256000,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .max_positions = 8192,
-     .tied = true,
-     .sliding = Sliding::patterned,
-     .window = 4096,
-     .pattern = 2,
-     .attention_bias = Biased::all,
-     .activation = "hidden_activation",
-     .scaled_embedding = true,
-     .query_scalar = 256,
-     .attention_cap = 50,
-     .logit_cap = 30,
-     .parts = {.norms = kNormsAround, .norms_from_one = true, .activation = Activation::gelu_tanh}},
-    {.type = "gemma3_text",
-     .query_heads = 8,
-     .vocab = 262208,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .max_positions = 131072,
-     .tied = true,
-     .sliding = Sliding::patterned,
-     .window = 4096,
-     .pattern = 6,
-     .attention_bias = Biased::all,
-     .rotated = Rotated::apart,
-     .theta = 1e6,
-     .window_theta = 1e4,
-     .activation = "hidden_activation",
-     .scaled_embedding = true,
-     .query_scalar = 256,
-     .attention_cap = 0,
-     .logit_cap = 0,
-     .parts = {.norms = kNormsAround,
-               .qk_norm = true,
-               .norms_from_one = true,
-               .activation = Activation::gelu_tanh}},
-    {.type = "glm",
-     .kv_heads = 2,
-     .head_dim = 128,
-     .max_positions = 131072,
-     .norm_eps = 1.5625e-7,
-     .attention_bias = Biased::qkv,
-     .partial_rotary = 0.5,
-     .parts = {.qkv_bias = true, .interleaved = true, .fused_gate_up = true}},
-    {.type = "glm4",
-     .kv_heads = 2,
-     .head_dim = 128,
-     .max_positions = 131072,
-     .norm_eps = 1.5625e-7,
-     .attention_bias = Biased::qkv,
-     .partial_rotary = 0.5,
-     .parts = {.norms = kNormsOfGlm4, .qkv_bias = true, .interleaved = true, .fused_gate_up = true}},
-    {.type = "glm4_moe",
-     .sizes_only = true,
-     .kv_heads = 8,
-     .max_positions = 131072,
-     .norm_eps = 1e-5,
-     .attention_bias = Biased::qkv,
-     .experts = {.count = 128, .used = 8, .width = 1408, .shared_width = 1, .corrected = true},
-     .sparse = Sparse::behind,
-     .dense = 1,
-     .shared = Shared::times},
-    {.type = "glm4_moe_lite",
-     .sizes_only = true,
-     .max_positions = 202752,
-     .norm_eps = 1e-5,
-     .latent = {.rank = 512, .query_rank = 768, .plain = 192, .rotated = 64, .value = 256},
-     .experts = {.count = 64, .used = 4, .width = 1536, .shared_width = 1, .corrected = true},
-     .sparse = Sparse::behind,
-     .dense = 1,
-     .shared = Shared::times},
-    {.type = "gpt_neox",
-     .query_heads = 64,
-     .vocab = 50432,
-     .max_positions = 2048,
-     .norm_eps = 1e-5,
-     .attention_bias = Biased::all,
-     .partial_rotary = 0.25,
-     .parts = {.gated_mlp = false,
-               .layer_norm = true,
-               .qkv_bias = true,
-               .output_bias = true,
-               .mlp_bias = true,
-               .centred_norms = true,
-               .activation = Activation::gelu,
-               .fused_qkv = true}},
-    {.type = "gpt_oss",
-     .query_heads = 64,
-     .vocab = 201088,
-     .kv_heads = 8,
-     .head_dim = 64,
-     .max_positions = 131072,
-     .norm_eps = 1e-5,
-     .sliding = Sliding::patterned,
-     .window = 128,
-     .pattern = 2,
-     .attention_bias = Biased::all,
-     .theta = 150000,
-     .parts = {.qkv_bias = true, .output_bias = true, .sinks = true},
-     .experts = {.count = 128, .used = 4, .normalised = true, .biased = true, .gain = 1.702F, .limit = 7}},
-    {.type = "gptj",
-     .sizes_only = true,
-     .max_positions = 2048,
-     .parts =
-         {.gated_mlp = false, .layer_norm = true, .norms = kOneNorm, .mlp_bias = true, .head_bias = true}},
-    {.type = "granite",
-     .max_positions = 2048,
-     .attention_bias = Biased::all,
-     .mlp_bias = true,
-     .multipliers = true},
-    {.type = "jamba",
-     .sizes_only = true,
-     .kv_heads = 8,
-     .max_positions = 262144,
-     .sliding = Sliding::always,
-     .experts = {.count = 16, .used = 2},
-     .sparse = Sparse::periodic,
-     .memory = Memory::jamba},
-    deepseek_v3("kimi_k2"),
-    {.type = "llama", .max_positions = 2048, .attention_bias = Biased::all, .mlp_bias = true},
-    {.type = "llama4_text",
-     .query_heads = 40,
-     .vocab = 202048,
-     .kv_heads = 8,
-     .head_dim = 128,
-     .max_positions = 131072,
-     .norm_eps = 1e-5,
-     .sliding = Sliding::chunks,
-     .window = 8192,
-     .attention_bias = Biased::all,
-     .rotated = Rotated::listed,
-     .theta = 5e5,
-     .parts = {.bare_qk_norm = true, .interleaved = true},
-     .experts = {.count = 16, .used = 1, .scaled_inputs = true},
-     .sparse = Sparse::listed,
-     .shared = Shared::alike},
-    {.type = "minimax_m2",
-     .sizes_only = true,
-     .code = "MiniMaxM2",
-     .kv_heads = 8,
-     .head_dim = 128,
-     .max_positions = 196608,
-     .parts = {.qk_norm = true, .wide_qk_norm = true},
-     .experts = {.count = 256, .used = 8, .corrected = true}},
-    {.type = "mistral", .kv_heads = 8, .max_positions = 131072, .sliding = Sliding::always, .window = 4096},
-    {.type = "mixtral",
-     .kv_heads = 8,
-     .max_positions = 131072,
-     .norm_eps = 1e-5,
-     .sliding = Sliding::always,
-     .theta = 1e6,
-     .experts = {.count = 8, .used = 2, .normalised = true}},
-    {.type = "nemotron_h",
-     .sizes_only = true,
-     .code = "NemotronH",
-     .kv_heads = 8,
-     .head_dim = 128,
-     .max_positions = 4096,
-     .norm_eps = 1e-5,
-     .mlp_bias = true,
-     .parts = {.gated_mlp = false, .norms = kOneNorm},
-     .experts = {.count = 8, .used = 2, .width = 7688, .shared_width = 7688, .corrected = true},
-     .shared = Shared::own,
-     .memory = Memory::nemotron},
-    {.type = "olmo2",
-     .max_positions = 2048,
-     .norm_eps = 1e-5,
-     .attention_bias = Biased::all,
-     .parts = {.norms = kNormsBehind, .qk_norm = true, .wide_qk_norm = true}},
-    {.type = "olmo3",
-     .max_positions = 2048,
-     .norm_eps = 1e-5,
-     .sliding = Sliding::patterned,
-     .window = 4096,
-     .pattern = 4,
-     .attention_bias = Biased::all,
-     .rotated = Rotated::apart,
-     .theta = 5e5,
-     .parts = {.norms = kNormsBehind, .qk_norm = true, .wide_qk_norm = true}},
-    {.type = "olmoe",
-     .max_positions = 4096,
-     .norm_eps = 1e-5,
-     .attention_bias = Biased::all,
-     .parts = {.qk_norm = true, .wide_qk_norm = true},
-     .experts = {.count = 64, .used = 8}},
-    {.type = "opt",
-     .max_positions = 2048,
-     .norm_eps = 1e-5,
-     .tied = true,
-     .rotated = Rotated::never,
-     .activation = "activation_function",
-     .parts = {.gated_mlp = false,
-               .layer_norm = true,
-               .qkv_bias = true,
-               .output_bias = true,
-               .mlp_bias = true,
-               .centred_norms = true,
-               .activation = Activation::relu}},
-    {.type = "phi3",
-     .code = "Phi3",
-     .max_positions = 4096,
-     .norm_eps = 1e-5,
-     .sliding = Sliding::always,
-     .partial_rotary = 1,
-     .parts = {.fused_qkv = true, .fused_gate_up = true}},
-    {.type = "qwen", .sizes_only = true, .code = "QWen", .parts = {.qkv_bias = true}},
-    {.type = "qwen2",
-     .kv_heads = 32,
-     .max_positions = 32768,
-     .sliding = Sliding::picked,
-     .window = 4096,
-     .parts = {.qkv_bias = true}},
-    {.type = "qwen2_moe",
-     .kv_heads = 16,
-     .max_positions = 32768,
-     .parts = {.qkv_bias = true},
-     .experts = {.count = 60, .used = 4, .width = 1408, .shared_width = 5632, .shared_gate = true},
-     .sparse = Sparse::stepped,
-     .shared = Shared::own},
-    {.type = "qwen3",
-     .kv_heads = 32,
-     .head_dim = 128,
-     .max_positions = 32768,
-     .sliding = Sliding::picked,
-     .window = 4096,
-     .attention_bias = Biased::all,
-     .parts = {.qk_norm = true}},
-    {.type = "qwen3_5_moe_text",
-     .sizes_only = true,
-     .kv_heads = 2,
-     .head_dim = 256,
-     .max_positions = 32768,
-     .attention_bias = Biased::all,
-     .parts = {.qk_norm = true, .gated_attention = true},
-     .experts = {.count = 256, .used = 8, .width = 512, .shared_width = 512, .shared_gate = true},
-     .shared = Shared::own,
-     .memory = Memory::delta},
-    {.type = "qwen3_5_text",
-     .sizes_only = true,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .max_positions = 32768,
-     .attention_bias = Biased::all,
-     .parts = {.qk_norm = true, .gated_attention = true},
-     .memory = Memory::delta},
-    {.type = "qwen3_moe",
-     .kv_heads = 4,
-     .max_positions = 32768,
-     .attention_bias = Biased::all,
-     .parts = {.qk_norm = true},
-     .experts = {.count = 128, .used = 8, .width = 768},
-     .sparse = Sparse::stepped},
-    {.type = "qwen3_next",
-     .sizes_only = true,
-     .kv_heads = 2,
-     .head_dim = 256,
-     .max_positions = 32768,
-     .attention_bias = Biased::all,
-     .parts = {.qk_norm = true, .gated_attention = true},
-     .experts = {.count = 512, .used = 10, .width = 512, .shared_width = 512, .shared_gate = true},
-     .sparse = Sparse::stepped,
-     .shared = Shared::own,
-     .memory = Memory::delta},
-    {.type = "smollm3",
-     .kv_heads = 4,
-     .max_positions = 32768,
-     .tied = true,
-     .attention_bias = Biased::all,
-     .mlp_bias = true,
-     .rotated = Rotated::listed,
-     .theta = 2e6},
-    // Its authors' code has no class in transformers: the fields are named as elsewhere.
-    {.type = "yoco", .sizes_only = true, .norm_eps = 1e-5, .memory = Memory::yoco},
-};
+template <class Member>
+void take(const json::value& said, Member& member) {
+  if constexpr (std::is_same_v<Member, NormNames>) {
+    member = norms_called(said.as_string());
+  } else if constexpr (std::is_same_v<Member, std::string_view>) {
+    member = said.as_string();
+  } else if constexpr (std::is_enum_v<Member>) {
+    const std::string word(said.as_string());
+    if (!describe::enum_from_string(word.c_str(), member)) bug("a model family says an unknown word", word);
+  } else if constexpr (describe::has_describe_members<Member>::value) {
+    const json::object& row = said.as_object();
+    std::size_t taken = 0;
+    boost::mp11::mp_for_each<describe::describe_members<Member, describe::mod_public>>([&](auto of) {
+      const json::value* here = row.if_contains(of.name);
+      if (here == nullptr) return;
+      ++taken;
+      take(*here, member.*of.pointer);
+    });
+    if (taken != row.size()) bug("a model family says more than is read", json::serialize(row));
+  } else {
+    member = json::value_to<Member>(said);
+  }
+}
 
 }  // namespace
 
 std::span<const Family> families() {
+  static const json::value kRows = json::parse(model_families_json());
+  static const std::vector<Family> kFamilies = [] {
+    std::vector<Family> out;
+    for (const json::value& row : kRows.as_array()) take(row, out.emplace_back());
+    return out;
+  }();
   return kFamilies;
 }
 
