@@ -141,15 +141,17 @@ class GuardedBlocks {
     }
     const std::size_t all = held + kGuard;
     if (all > kMostReserved - reserved_) return nullptr;
-    void* const made = ::mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED || ::mprotect(made, held, PROT_READ | PROT_WRITE) != 0) return nullptr;
+    if (region_ == MAP_FAILED) return nullptr;
+    std::byte* const made = static_cast<std::byte*>(region_) + reserved_;
+    if (::mprotect(made, held, PROT_READ | PROT_WRITE) != 0) return nullptr;
     reserved_ += all;
-    return static_cast<std::byte*>(made);
+    return made;
   }
 
   std::unordered_map<const void*, Block> blocks_;
   std::unordered_map<std::size_t, std::deque<std::byte*>> unused_;
-  std::size_t reserved_ = 0;
+  void* const region_ = ::mmap(nullptr, kMostReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  std::size_t reserved_ = 0;  // of the region
 };
 
 GuardedBlocks& blocks() {
