@@ -12,12 +12,14 @@
 #include <deque>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace kvsim {
 namespace {
 
 constexpr std::array<std::string_view, 4> kNames{"malloc", "calloc", "realloc", "free"};
 constexpr std::size_t kGuard = std::size_t{64} << 10;
+constexpr std::size_t kRegion = 16 * kGuard;  // asked for at once: a call of the system for several blocks
 constexpr std::size_t kMostReserved = std::size_t{320} << 20;  // of address space
 
 using Address = ElfW(Addr);
@@ -140,16 +142,24 @@ class GuardedBlocks {
       return first;
     }
     const std::size_t all = held + kGuard;
-    if (all > kMostReserved - reserved_) return nullptr;
-    void* const made = ::mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED || ::mprotect(made, held, PROT_READ | PROT_WRITE) != 0) return nullptr;
-    reserved_ += all;
-    return static_cast<std::byte*>(made);
+    if (all > room_) {
+      const std::size_t more = std::max(all, kRegion);
+      if (more > kMostReserved - reserved_) return nullptr;
+      void* const made = ::mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (made == MAP_FAILED) return nullptr;
+      next_ = static_cast<std::byte*>(made);
+      room_ = more;
+      reserved_ += more;
+    }
+    if (::mprotect(next_, held, PROT_READ | PROT_WRITE) != 0) return nullptr;
+    room_ -= all;
+    return std::exchange(next_, next_ + all);
   }
 
   std::unordered_map<const void*, Block> blocks_;
   std::unordered_map<std::size_t, std::deque<std::byte*>> unused_;
-  std::size_t reserved_ = 0;
+  std::byte* next_ = nullptr;  // of a region, of which `room_` bytes are left
+  std::size_t room_ = 0, reserved_ = 0;
 };
 
 GuardedBlocks& blocks() {

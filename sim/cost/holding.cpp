@@ -123,15 +123,18 @@ Holding alike(const Model& model, const EqualLanes& lane) {
 sim::LaneShape lane_shape(const Model& model, std::uint64_t prompt, std::uint64_t budget,
                           std::optional<double> share) {
   sim::LaneShape shape{model.cached_layers(), model.kv_heads, prompt};
-  for (const auto& [layers, window] : model.window_runs()) {
-    const std::size_t held = window == 0 ? prompt : std::min(prompt, window);
+  const std::vector<WindowRun> runs = model.window_runs();
+  const auto held_in = [&](const WindowRun& run) {
+    return run.window == 0 ? prompt : std::min(prompt, run.window);
+  };
+  if (std::ranges::all_of(runs, [&](const WindowRun& run) { return held_in(run) == prompt; })) return shape;
+  for (const WindowRun& run : runs) {
+    const std::size_t held = held_in(run);
     // The nudge is that of a replay's budgets.
     const auto of_share = [&] { return static_cast<std::size_t>(*share * static_cast<double>(held) + 1e-9); };
-    shape.held.insert(shape.held.end(), layers, held);
-    shape.budgets.insert(shape.budgets.end(), layers, share ? of_share() : budget);
+    shape.held.insert(shape.held.end(), run.layers, held);
+    shape.budgets.insert(shape.budgets.end(), run.layers, share ? of_share() : budget);
   }
-  if (std::ranges::all_of(shape.held, [&](std::size_t held) { return held == prompt; }))
-    shape.held = shape.budgets = {};
   return shape;
 }
 

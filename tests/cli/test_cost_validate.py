@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests the program cost_validation, which is built with the tests: published numbers beside computed ones."""
 import csv
+import functools
 import io
 import os
 import re
@@ -17,15 +18,16 @@ def hashevict_gib(slots, heads, per_slot, shared, per_layer):
     return 256 * 32 * (heads * slots * (512 + 1 + per_slot) + slots * shared + per_layer) / 2**30
 
 
-class Validate(unittest.TestCase):
-    def validation(self, *form):
-        program = os.path.join(os.path.dirname(KVSIM), "tests", "cost_validation")
-        done = subprocess.run([program, *form], capture_output=True, text=True)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        return done.stdout
+@functools.cache  # most tests read the same rows
+def validation(*form):
+    done = subprocess.run([os.path.join(os.path.dirname(KVSIM), "tests", "cost_validation"), *form], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
 
+
+class Validate(unittest.TestCase):
     def rows(self):
-        return list(csv.DictReader(io.StringIO(self.validation("csv"))))
+        return list(csv.DictReader(io.StringIO(validation("csv"))))
 
     def ours(self, source, start):
         found = [row for row in self.rows() if row["source"] == source and row["quantity"].startswith(start)]
@@ -53,7 +55,7 @@ class Validate(unittest.TestCase):
 
     def test_summary_counts_the_rows(self):
         rows = self.rows()
-        lines = self.validation("md").splitlines()
+        lines = validation("md").splitlines()
         table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
         for source in dict.fromkeys(row["source"] for row in rows):
             mine = [row for row in rows if row["source"] == source]
@@ -83,7 +85,7 @@ class Validate(unittest.TestCase):
                     self.assertEqual(row["class"] == "printed", row["rests_on"] == "")
 
     def test_mean_errors_of_what_was_held_out(self):
-        table = self.validation()
+        table = validation()
         means = re.findall(r"(?m)^.*: (.*)mean error of the (\d+) held out: ([\d.]+) %, aim (\d+) %$", table)
         self.assertEqual(len(means), 7)  # five series of products, decode and prefill attention
         for what, count, error, aim in means:
@@ -122,7 +124,7 @@ class Validate(unittest.TestCase):
                                32768 / (32768 / 32e9 + 10e-6) / 1e9, places=9)
 
     def test_the_summary_shows_no_exceptions(self):
-        table = self.validation()
+        table = validation()
         self.assertRegex(table, rf"(?m)^all +{len(self.rows())} ")
         self.assertNotIn("expected", table)
 

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
 """Tests laws that a replay of a real run must obey, on a capture of the shipped sample model."""
+import gzip
+import json
+
 import kvsim_command
 from kvsim_command import SOURCE, CommandTest
 
@@ -16,14 +19,14 @@ class Sample(CommandTest):
         made = cls.kvsim("capture", "--model", sample / "model", "--prompt", sample / "prompts" / "needle-1000-multi.txt",
                          "--max-new-tokens", 32, "--ignore-eos", "-o", "sample.h5")
         assert made.returncode == 0, made.stderr
-        cls.cells = {}
-        for scope in "all", "layer", "head":
-            done = cls.kvsim("replay", "sample.h5", "--policy", "all", "--policy", "h2o+pyramid", "--policy", "snapkv+xkv",
-                             "--policy", "optimal+best_split", "--policy", "future_mean+best_split",
-                             "--budget", ",".join(BUDGETS), "--per", scope, "--format", "csv", "--quiet",
-                             *(["--bounds"] if scope == "all" else []))
-            assert done.returncode == 0, done.stderr
-            cls.cells[scope] = kvsim_command.csv_rows(done.stdout)
+        policies = ["all", "h2o+pyramid", "snapkv+xkv", "optimal+best_split", "future_mean+best_split"]
+        (cls.folder / "s.json").write_text(json.dumps({"traces": ["sample.h5"], "policies": policies, "budgets": BUDGETS,
+                                                       "scopes": ["all", "layer", "head"], "report": False}))
+        done = cls.kvsim("study", "s.json", "-o", "d", "--quiet")
+        assert done.returncode == 0, done.stderr
+        cls.cells = {"all": kvsim_command.csv_rows((cls.folder / "d/results.csv").read_text())}
+        for scope in "layer", "head":
+            cls.cells[scope] = kvsim_command.csv_rows(gzip.decompress((cls.folder / f"d/results-{scope}.csv.gz").read_bytes()).decode())
 
     def every_row(self):
         """The rows that ran: some policies cannot honour every budget."""

@@ -4,6 +4,7 @@
 Each command below is run with both builds, in a folder of its own. Everything they write is compared: traces, rows of
 every scope, decisions, answers of the closed loop, figures, costs. Both builds must be for this processor.
 """
+import concurrent.futures
 import hashlib
 import os
 import pathlib
@@ -121,7 +122,8 @@ def main():
             (folder / "ids.json").write_text(str(list(range(3, 43))))
         for command in commands():
             before = set(os.listdir(folders[0]))
-            seconds = [run(build, folder, command) for build, folder in zip(builds, folders)]
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                seconds = list(pool.map(run, builds, folders, [command] * 2))
             print(f"{seconds[0]:6.1f} s {seconds[1]:6.1f} s  {' '.join(map(str, command))[:120]}", file=sys.stderr)
             for name in sorted(set(os.listdir(folders[0])) - before):
                 one, other = (content(folder / name) for folder in folders)

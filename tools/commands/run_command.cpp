@@ -1,8 +1,11 @@
 // What the command is asked for goes to a subcommand.
 #include "tools/commands/run_command.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <ostream>
+#include <string_view>
 
 #include "analysis/results/table_look.hpp"
 #include "sim/base/inputs.hpp"
@@ -64,6 +67,37 @@ Exit codes: 0 ok, 1 bug in kvsim, 2 usage, 3 a file cannot be read or written,
 threads, processes or open files
 )";
 
+struct Added {
+  std::string_view name;
+  void (*add)(Command);
+  bool shows_others = false;
+};
+constexpr Added kCommands[] = {
+    {"capture", add_capture_command},   {"workload", add_workload_command},
+    {"trace", add_trace_command},       {"replay", add_replay_command},
+    {"evaluate", add_evaluate_command}, {"choose", add_choose_command},
+    {"allocate", add_allocate_command}, {"calibrate", add_calibrate_command},
+    {"analyze", add_analyze_command},   {"plot", add_plot_command},
+    {"report", add_report_command},     {"view", add_view_command},
+    {"diff", add_diff_command},         {"agreement", add_agreement_command},
+    {"export", add_export_command},     {"study", add_study_command},
+    {"cost", add_cost_command},         {"requests", add_requests_command},
+    {"config", add_config_command},     {"policy", add_policy_command},
+    {"help", add_help_command, true},   {"completion", add_completion_command, true},
+    {"man", add_man_command, true}};
+
+/// All options together take longer than many a command: where `first` is one that shows no other, these are
+/// names alone, as messages need them.
+void add_commands(Command app, std::string_view first) {
+  const Added* const asked = std::ranges::find(kCommands, first, &Added::name);
+  const bool all = asked == std::end(kCommands) || asked->shows_others;
+  for (const Added& command : kCommands)
+    if (all || &command == asked)
+      command.add(app);
+    else
+      app.add_subcommand(std::string(command.name), "");
+}
+
 }  // namespace
 
 void run_command(std::span<const std::string> arguments) {
@@ -76,29 +110,7 @@ void run_command(std::span<const std::string> arguments) {
       kRunCommandExamples, version_text);
   const Command app = line.root();
   app.require_subcommand(1);
-  add_capture_command(app);
-  add_workload_command(app);
-  add_trace_command(app);
-  add_replay_command(app);
-  add_evaluate_command(app);
-  add_choose_command(app);
-  add_allocate_command(app);
-  add_calibrate_command(app);
-  add_analyze_command(app);
-  add_plot_command(app);
-  add_report_command(app);
-  add_view_command(app);
-  add_diff_command(app);
-  add_agreement_command(app);
-  add_export_command(app);
-  add_study_command(app);
-  add_cost_command(app);
-  add_requests_command(app);
-  add_config_command(app);
-  add_policy_command(app);
-  add_help_command(app);
-  add_completion_command(app);
-  add_man_command(app);
+  add_commands(app, arguments.empty() ? "" : arguments[0]);
   require_names_of_outputs(app);
   group_shared_options(app);
   inputs::begin_run();

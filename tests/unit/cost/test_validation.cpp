@@ -13,8 +13,12 @@ namespace kvsim::cost::test_validation {
 
 namespace {
 
-std::vector<Check> checks_of(const Source& source) {
-  return cost::checks_of(source, policy::builtin());
+/// Computed once: each test looks at those of every source.
+const std::vector<Check>& checks_of(const Source& source) {
+  static std::map<std::string, std::vector<Check>> known;
+  const auto found = known.find(source.name);
+  if (found != known.end()) return found->second;
+  return known[source.name] = cost::checks_of(source, policy::builtin());
 }
 
 const Source& source_named(const std::string& name) {

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -32,8 +31,9 @@ class Scratch {
 };
 
 inline std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::string out(std::filesystem::file_size(path), '\0');
+  std::ifstream(path, std::ios::binary).read(out.data(), static_cast<std::streamsize>(out.size()));
+  return out;
 }
 
 }  // namespace kvsim::test

@@ -47,6 +47,7 @@ BytePairEncoder::BytePairEncoder(BytePairModel model, const std::string& where)
     if (unknown_ < 0)
       input_error("the unknown token " + in_quotes(model_.unknown) + " is not in the vocabulary", where_);
   }
+  merges_.reserve(model_.merges.size());
   for (std::size_t rank = 0; rank < model_.merges.size(); ++rank) {
     const auto token = [&](const std::string& text) {
       const std::int32_t found = find(text);

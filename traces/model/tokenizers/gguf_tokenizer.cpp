@@ -99,6 +99,7 @@ json::array scored_merges(const Gguf& file, const Vocabulary& words) {
     return words.types[id] == kNormal || words.types[id] == kUserDefined;
   };
   std::unordered_map<std::string_view, std::size_t> ids;
+  ids.reserve(words.tokens.size());
   for (std::size_t id = 0; id < words.tokens.size(); ++id)
     if (merges_into(id)) ids.emplace(words.tokens[id], id);
   std::vector<Merge> merges;
@@ -111,8 +112,9 @@ json::array scored_merges(const Gguf& file, const Vocabulary& words) {
     const std::size_t first = merges.size();
     for (std::size_t at = 1, done = 1; at < piece.size(); ++at) {
       if (!begins(piece[at])) continue;
-      const auto left = ids.find(piece.substr(0, at)), right = ids.find(piece.substr(at));
-      if (left != ids.end() && right != ids.end())
+      const auto left = ids.find(piece.substr(0, at));
+      const auto right = left == ids.end() ? left : ids.find(piece.substr(at));
+      if (right != ids.end())
         merges.push_back(
             {scores[id], done, length - done, left->first, right->first, left->second, right->second});
       ++done;
