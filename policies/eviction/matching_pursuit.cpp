@@ -17,13 +17,14 @@ using Numbers = std::vector<double>;
 /// Least squares over columns that come one by one.
 class Pursuit {
  public:
-  explicit Pursuit(const ReferenceRows& reference)
-      : keys_(reference.keys),
-        rows_(reference.weights.begin(), reference.weights.end()),
-        with_sums_(keys_),
-        moments_(keys_) {
-    for (std::size_t i = 0; i < reference.rows(); ++i)
-      for (std::size_t j = 0; j < keys_; ++j) with_sums_[j] += reference.row(i)[j] * reference.sums[i];
+  Pursuit(const ReferenceRows& reference, std::size_t keys) : keys_(keys), with_sums_(keys), moments_(keys) {
+    Numbers row(keys);
+    rows_.reserve(reference.rows() * keys);
+    for (std::size_t i = 0; i < reference.rows(); ++i) {
+      const double sum = reference.find(i, row);
+      rows_.insert(rows_.end(), row.begin(), row.end());
+      for (std::size_t j = 0; j < keys_; ++j) with_sums_[j] += row[j] * sum;
+    }
     correlations_ = with_sums_;
   }
 
@@ -93,7 +94,7 @@ class Pursuit {
   }
 
   std::size_t keys_;
-  std::vector<float> rows_;             ///< [rows, keys]
+  std::vector<float> rows_{};           ///< [rows, keys]
   Numbers with_sums_, correlations_{};  ///< per key
   std::vector<Numbers> moments_;        ///< per key the products of its column with all; empty: not known yet
   std::vector<std::size_t> taken_{};    ///< keys, in their order
@@ -112,7 +113,7 @@ class MatchingPursuit final : public ScoredEviction {
   std::vector<double> score(const Prompt& prompt) override {
     const ReferenceRows reference(prompt, unit(), 0, queries_);
     const std::size_t n = prompt.length();
-    Pursuit pursuit(reference);
+    Pursuit pursuit(reference, n);
     std::vector<char> taken(n);
     Numbers out(n);
     const auto turns = static_cast<std::size_t>(std::ceil(share_ * static_cast<double>(n)));

@@ -8,6 +8,7 @@
 #include "policies/parts/rows/norms.hpp"
 #include "policies/parts/rows/pooling.hpp"
 #include "sim/base/cap_logits.hpp"
+#include "sim/base/dot.hpp"
 
 namespace kvsim::policy::redundancy {
 namespace {
@@ -36,14 +37,14 @@ class Redundancy final : public ScoredEviction {
   /// Attention of the window's rows on the positions before it, of the largest logit of a group's heads.
   std::vector<double> importance(const Prompt& prompt, std::size_t older) const {
     const MatrixView keys = prompt.keys(0);
-    std::vector<double> out(older), row(older);
+    const DotRows products(keys.data, keys.stride, older, keys.cols);
+    std::vector<double> out(older), row(older), product(older);
     for (std::size_t i = older; i < prompt.length(); ++i) {
       std::fill(row.begin(), row.end(), -std::numeric_limits<double>::infinity());
       for (int head = 0; head < unit().group; ++head) {
-        const MatrixView queries = prompt.queries(head);
+        products.products(prompt.queries(head).row(i).data(), older, product.data());
         for (std::size_t j = 0; j < older; ++j)
-          row[j] = std::max(row[j],
-                            capped(prompt.scale() * product_of(queries.row(i), keys.row(j)), prompt.cap()));
+          row[j] = std::max(row[j], capped(prompt.scale() * product[j], prompt.cap()));
       }
       softmax(row);
       for (std::size_t j = 0; j < older; ++j) out[j] += row[j] / static_cast<double>(prompt.length() - older);

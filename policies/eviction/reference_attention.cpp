@@ -20,12 +20,14 @@ class ReferenceAttention final : public ScoredEviction {
  private:
   std::vector<double> score(const Prompt& prompt) override {
     const ReferenceRows reference(prompt, unit(), 0, queries_);
-    std::vector<double> out(prompt.length());
-    for (std::size_t i = 0; i < reference.rows(); ++i)
+    std::vector<double> out(prompt.length()), row(prompt.length());
+    for (std::size_t i = 0; i < reference.rows(); ++i) {
+      const double sum = reference.find(i, row);
       for (std::size_t j = 0; j < out.size(); ++j) {
-        const double paid = reference.row(i)[j] / reference.sums[i];
+        const double paid = row[j] / sum;
         out[j] = largest_ ? std::max(out[j], paid) : out[j] + (squares_ ? paid * paid : paid);
       }
+    }
     const auto n = static_cast<double>(reference.rows());
     if (!largest_)
       for (double& x : out) x = squares_ ? std::sqrt(x / n) : x / n;

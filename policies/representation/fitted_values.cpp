@@ -77,24 +77,22 @@ class FittedCodec final : public Codec {
   void fit(const Prompt& prompt, std::size_t lane, CacheRows& rows) const {
     const ReferenceRows whole(prompt, unit_, static_cast<int>(lane), rule_.queries);
     const std::size_t n = whole.rows(), held = rows.slots(), dim = rows.shape().value_dim;
-    Numbers part;  // [n, held]
-    part.reserve(n * held);
-    for (std::size_t i = 0; i < n; ++i)
-      for (const Position position : rows.positions())
-        part.push_back(whole.row(i)[static_cast<std::size_t>(position) - prompt.first()]);
-    const Numbers weights = weights_of(part, held, whole.sums);
-
     const MatrixView values = prompt.values(static_cast<int>(lane));
-    Numbers outputs(n * dim);
+    const DotRows components(values.data, 1, dim, prompt.length(), values.stride);
+    Numbers part, outputs(n * dim), sums, row(prompt.length());  // part: [n, held]
+    part.reserve(n * held);
+    for (std::size_t i = 0; i < n; ++i) {
+      sums.push_back(whole.find(i, row));
+      for (const Position position : rows.positions())
+        part.push_back(row[static_cast<std::size_t>(position) - prompt.first()]);
+      for (double& weight : row) weight /= sums[i];
+      components.products(row.data(), dim, outputs.data() + i * dim);
+    }
+    const Numbers weights = weights_of(part, held, sums);
     for (std::size_t i = 0; i < n; ++i) {
       double sum = 0;
       for (std::size_t s = 0; s < held; ++s) sum += part[i * held + s] *= weights[s];
       for (std::size_t s = 0; s < held && sum > 0; ++s) part[i * held + s] /= sum;
-      for (std::size_t j = 0; j < whole.keys; ++j) {
-        const double weight = whole.row(i)[j] / whole.sums[i];
-        for (std::size_t c = 0; c < dim; ++c)
-          outputs[i * dim + c] += weight * static_cast<double>(values(j, c));
-      }
     }
     const Numbers fitted = ridge_solution(part, held, outputs, dim);
     for (std::size_t s = 0; s < held; ++s) {

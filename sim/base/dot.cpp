@@ -19,6 +19,11 @@ Lanes lanes_at(const float* numbers) {
   return out;
 }
 
+using Doubles [[gnu::vector_size(kLanes / 2 * sizeof(double))]] = double;
+Doubles doubles_at(const float* numbers) {
+  return Doubles{numbers[0], numbers[1], numbers[2], numbers[3]};
+}
+
 }  // namespace
 
 float dot(const float* a, const float* b, std::size_t n) {
@@ -32,11 +37,11 @@ float dot(const float* a, const float* b, std::size_t n) {
   return sum;
 }
 
-DotRows::DotRows(const float* numbers, std::size_t stride, std::size_t rows, std::size_t n)
+DotRows::DotRows(const float* numbers, std::size_t stride, std::size_t rows, std::size_t n, std::size_t step)
     : n_(n), panels_((rows + kLanes - 1) / kLanes * kLanes * n) {
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t i = 0; i < n; ++i)
-      panels_[(r / kLanes * n + i) * kLanes + r % kLanes] = numbers[r * stride + i];
+      panels_[(r / kLanes * n + i) * kLanes + r % kLanes] = numbers[r * stride + i * step];
 }
 
 void DotRows::products(const float* a, std::size_t rows, float* out) const {
@@ -64,5 +69,28 @@ void DotRows::products(const float* a, std::size_t rows, float* out) const {
     std::memcpy(out + first, &total, std::min(kLanes, rows - first) * sizeof(float));
   }
 }
+
+template <class Number>
+void DotRows::products(const Number* a, std::size_t rows, double* out) const {
+  constexpr std::size_t kPanels = 4, kRows = kPanels * kLanes;  // that pass together
+  for (std::size_t first = 0; first < rows; first += kRows) {
+    const float* panels[kPanels];
+    for (std::size_t p = 0; p < kPanels; ++p)
+      panels[p] = panels_.data() + std::min(first + p * kLanes, (rows - 1) / kLanes * kLanes) * n_;
+    Doubles sums[kPanels][2]{};
+    for (std::size_t i = 0; i < n_; ++i) {
+      const auto x = static_cast<double>(a[i]);
+#pragma GCC unroll 4
+      for (std::size_t p = 0; p < kPanels; ++p) {
+        const float* const y = panels[p] + i * kLanes;
+        sums[p][0] += x * doubles_at(y);
+        sums[p][1] += x * doubles_at(y + kLanes / 2);
+      }
+    }
+    std::memcpy(out + first, sums, std::min(kRows, rows - first) * sizeof(double));
+  }
+}
+template void DotRows::products(const float*, std::size_t, double*) const;
+template void DotRows::products(const double*, std::size_t, double*) const;
 
 }  // namespace kvsim

@@ -44,21 +44,22 @@ void LoopRun::keep_own(std::uint32_t layer, const StepTensors& tensors) {
   }
 }
 
-SlotRow LoopRun::slot_row(std::uint32_t layer, std::size_t row, std::size_t lane, Position position) const {
-  if (static_cast<std::size_t>(position) < sequence_.model().first_seen(layer, rows_[row].position))
-    return {};
-  return text_row(streams_[active_[row]], layer, lane, position);
+SlotRow LoopRun::LaneText::row(Position position) const {
+  const auto at = static_cast<std::size_t>(position);
+  if (at < first_seen) return {};
+  if (at < first_own) return {keys.row(at).data(), values.row(at).data()};
+  return {own.keys.row(lane, at - first_own), own.values.row(lane, at - first_own)};
 }
 
-SlotRow LoopRun::text_row(const Stream& stream, std::size_t layer, std::size_t lane,
-                          Position position) const {
-  const auto at = static_cast<std::size_t>(position);
-  if (at >= stream.first_own) {
-    const OwnRows& own = stream.own[layer];
-    return {own.keys.row(lane, at - stream.first_own), own.values.row(lane, at - stream.first_own)};
-  }
+LoopRun::LaneText LoopRun::lane_text(const Stream& stream, std::size_t layer, std::size_t lane,
+                                     std::size_t first_seen) const {
   const GroupTensors& tensors = *layers_[layer].tensors;
-  return {tensors.keys(lane).row(at).data(), tensors.values(lane).row(at).data()};
+  return {tensors.keys(lane), tensors.values(lane), stream.own[layer], lane, stream.first_own, first_seen};
+}
+
+LoopRun::LaneText LoopRun::seen_text(std::uint32_t layer, std::size_t row, std::size_t lane) const {
+  return lane_text(streams_[active_[row]], layer, lane,
+                   sequence_.model().first_seen(layer, rows_[row].position));
 }
 
 void LoopRun::stored_slots(std::uint32_t layer, std::size_t row, std::size_t first_lane, std::size_t lane,
@@ -66,9 +67,10 @@ void LoopRun::stored_slots(std::uint32_t layer, std::size_t row, std::size_t fir
   const policy::CacheRows& stored = cache.stored->rows();
   const std::size_t own = lane - first_lane;
   Scratch& room = scratch();
-  room.slots.clear();
+  const LaneText text = seen_text(layer, row, lane);
+  room.slots.resize(room.positions.size());
   for (std::size_t slot = 0; slot < room.positions.size(); ++slot) {
-    SlotRow& at = room.slots.emplace_back(slot_row(layer, row, lane, room.positions[slot]));
+    SlotRow& at = room.slots[slot] = text.row(room.positions[slot]);
     // A token that is attended beside the slots is read as it comes.
     if (at.key == nullptr || slot == stored.slots()) continue;
     at = {stored.keys(own).row(slot).data(), stored.values(own).row(slot).data(), stored.biases(own)[slot]};
@@ -81,10 +83,11 @@ void LoopRun::text_slots(std::uint32_t layer, std::size_t row, std::size_t lane,
                          std::span<const Position> positions) const {
   const std::size_t dim = config_.head_dim;
   Scratch& room = scratch();
-  room.slots.clear();
+  const LaneText text = seen_text(layer, row, lane);
+  room.slots.resize(positions.size());
   room.rotated.resize(room.shifts.size() * dim);
   for (std::size_t slot = 0; slot < positions.size(); ++slot) {
-    SlotRow& at = room.slots.emplace_back(slot_row(layer, row, lane, positions[slot]));
+    SlotRow& at = room.slots[slot] = text.row(positions[slot]);
     if (room.shifts.empty() || room.shifts[slot] == 0 || at.key == nullptr) continue;
     float* to = room.rotated.data() + slot * dim;
     rotation_of(layer).rotate({at.key, dim}, room.shifts[slot], to);
@@ -202,7 +205,7 @@ void LoopRun::attend_cache(const AtLayer& at, LoopUnit& unit, std::size_t number
       ordered.insert(ordered.end(), slot_rows.begin() + static_cast<std::ptrdiff_t>(slots), slot_rows.end());
     }
     if (!cache.reads) attend_slots(at, row, lane * group, group, order.empty() ? slot_rows : ordered);
-    for (std::size_t g = 0; g < group; ++g) {
+    for (std::size_t g = 0; g < group && (observed || cache.reads); ++g) {
       const std::size_t head = (lane - first) * group + g;
       const std::span<float> to = std::span(weights).subspan(head * slots, slots);
       if (cache.reads) {

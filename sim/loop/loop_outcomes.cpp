@@ -91,12 +91,11 @@ void LoopRun::note_caches(std::size_t number) {
 
 bool LoopRun::holds_as_it_came(std::size_t layer, const LoopUnit& unit, const Cache& cache) const {
   for (std::size_t lane = 0; lane < unit.n_lanes; ++lane) {
-    const auto row = [&](Position position) {
-      return text_row(streams_[cache.cell], layer, unit.first_lane + lane, position);
-    };
+    const LaneText text = lane_text(streams_[cache.cell], layer, unit.first_lane + lane);
     if (!is_unchanged(
-            cache.stored->rows(), lane, [&](Position at) { return std::span(row(at).key, config_.head_dim); },
-            [&](Position at) { return std::span(row(at).value, config_.value_dim()); }))
+            cache.stored->rows(), lane,
+            [&](Position at) { return std::span(text.row(at).key, config_.head_dim); },
+            [&](Position at) { return std::span(text.row(at).value, config_.value_dim()); }))
       return false;
   }
   return true;

@@ -156,9 +156,17 @@ class LoopRun {
   }
   void attend(std::uint32_t layer, const StepTensors& tensors, std::span<float> attended);
   void keep_own(std::uint32_t layer, const StepTensors& tensors);
-  /// Where one lane's key and value of a text position lie for a row's query.
-  SlotRow slot_row(std::uint32_t layer, std::size_t row, std::size_t lane, Position position) const;
-  SlotRow text_row(const Stream& stream, std::size_t layer, std::size_t lane, Position position) const;
+  /// Where one lane's keys and values of the text lie for a stream.
+  struct LaneText {
+    MatrixView keys, values;  ///< of the prompt
+    const OwnRows& own;
+    std::size_t lane, first_own, first_seen;
+    SlotRow row(Position position) const;
+  };
+  LaneText lane_text(const Stream& stream, std::size_t layer, std::size_t lane,
+                     std::size_t first_seen = 0) const;
+  /// The same for a row's query.
+  LaneText seen_text(std::uint32_t layer, std::size_t row, std::size_t lane) const;
   bool layers_choose_for_others() const {
     return std::any_of(plan_.selection_groups.begin(), plan_.selection_groups.end(),
                        [](const PartGroup& group) { return group.crosses; });

@@ -20,12 +20,12 @@ constexpr std::size_t kColumns = 64, kColumnParts = kColumns / kWide;
 
 /// Products of a query with up to kWide keys. Each is summed in the same order whatever the others are:
 /// component i of every sixteen into sum i, then the sums from the first to the last.
-void dots(const float* query, std::span<const float* const> keys, std::size_t dim, float* out) {
+void dots(const float* query, std::span<const SlotRow> slots, std::size_t dim, float* out) {
   constexpr std::size_t kLanes = SixteenSums::kLanes;
   alignas(64) float sums[kWide * kLanes], turned[kLanes * kWide];
   for (std::size_t j = 0; j < kWide; ++j) {
     SixteenSums of_key;
-    const float* key = keys[std::min(j, keys.size() - 1)];
+    const float* key = slots[std::min(j, slots.size() - 1)].key;
     std::size_t c = 0;
     for (; c + kLanes <= dim; c += kLanes) of_key.add_products(query + c, key + c);
     if (c < dim) {
@@ -42,26 +42,25 @@ void dots(const float* query, std::span<const float* const> keys, std::size_t di
   Wide all = load(turned);
   for (std::size_t i = 1; i < kLanes; ++i) all += load(turned + i * kWide);
   store(all, sums);
-  std::copy_n(sums, keys.size(), out);
+  std::copy_n(sums, slots.size(), out);
 }
 
-/// out [dim] = sum of weights[j] * values[j], slot by slot.
-void weighted_sum(std::span<const float> weights, std::span<const float* const> values, std::size_t dim,
-                  float* out) {
+/// out [dim] = sum of weights[j] * value j, slot by slot.
+void weighted_sum(const float* weights, std::span<const SlotRow> slots, std::size_t dim, float* out) {
   std::size_t first = 0;
   for (; first + kColumns <= dim; first += kColumns) {
     Wide sums[kColumnParts] = {};
-    for (std::size_t j = 0; j < weights.size(); ++j) {
+    for (std::size_t j = 0; j < slots.size(); ++j) {
       const Wide weight = model::cpu::all_of(weights[j]);
       for (std::size_t part = 0; part < kColumnParts; ++part)
-        sums[part] = multiply_add(weight, load(values[j] + first + part * kWide), sums[part]);
+        sums[part] = multiply_add(weight, load(slots[j].value + first + part * kWide), sums[part]);
     }
     for (std::size_t part = 0; part < kColumnParts; ++part) store(sums[part], out + first + part * kWide);
   }
   if (first == dim) return;
   std::fill(out + first, out + dim, 0.0F);
-  for (std::size_t j = 0; j < weights.size(); ++j)
-    for (std::size_t c = first; c < dim; ++c) out[c] += weights[j] * values[j][c];
+  for (std::size_t j = 0; j < slots.size(); ++j)
+    for (std::size_t c = first; c < dim; ++c) out[c] += weights[j] * slots[j].value[c];
 }
 
 }  // namespace
@@ -70,30 +69,33 @@ void SlotRows::attend(const AttentionShape& shape, MatrixView queries, std::span
                       std::size_t value_dim, float* out, std::span<const float> sinks) {
   n_ = queries.rows;
   slots_ = slots.size();
-  weights_.assign(n_ * slots_, 0.0F);
+  weights_.resize(n_ * slots_);
   sink_weights_.resize(n_);
   scaled_.resize(queries.cols);
   seen_.clear();
-  keys_.clear();
-  values_.clear();
-  for (std::size_t slot = 0; slot < slots_; ++slot) {
+  held_.clear();
+  const bool all = std::ranges::none_of(slots, [](const SlotRow& slot) { return slot.key == nullptr; });
+  for (std::size_t slot = 0; slot < slots_ && !all; ++slot) {
     if (slots[slot].key == nullptr) continue;
     seen_.push_back(slot);
-    keys_.push_back(slots[slot].key);
-    values_.push_back(slots[slot].value);
+    held_.push_back(slots[slot]);
   }
-  row_.resize(seen_.size());
+  const std::span<const SlotRow> seen = all ? slots : held_;
+  row_.resize(seen.size());
   for (std::size_t i = 0; i < n_; ++i) {
+    float* const weights = weights_.data() + i * slots_;
+    float* const row = all ? weights : row_.data();
     const std::span<const float> query = queries.row(i);
     for (std::size_t c = 0; c < queries.cols; ++c) scaled_[c] = query[c] * static_cast<float>(shape.scale);
-    for (std::size_t j = 0; j < keys_.size(); j += kWide)
-      dots(scaled_.data(), std::span(keys_).subspan(j, std::min(kWide, keys_.size() - j)), queries.cols,
-           row_.data() + j);
-    cap_logits(row_.data(), row_.size(), shape.cap);
-    for (std::size_t j = 0; j < seen_.size(); ++j) row_[j] += slots[seen_[j]].bias;
-    sink_weights_[i] = softmax(row_.data(), row_.size(), sinks.empty() ? kNoSink : sinks[i]);
-    for (std::size_t j = 0; j < seen_.size(); ++j) weights_[i * slots_ + seen_[j]] = row_[j];
-    weighted_sum(row_, values_, value_dim, out + i * value_dim);
+    for (std::size_t j = 0; j < seen.size(); j += kWide)
+      dots(scaled_.data(), seen.subspan(j, std::min(kWide, seen.size() - j)), queries.cols, row + j);
+    cap_logits(row, seen.size(), shape.cap);
+    for (std::size_t j = 0; j < seen.size(); ++j) row[j] += seen[j].bias;
+    sink_weights_[i] = softmax(row, seen.size(), sinks.empty() ? kNoSink : sinks[i]);
+    weighted_sum(row, seen, value_dim, out + i * value_dim);
+    if (all) continue;
+    std::fill_n(weights, slots_, 0.0F);
+    for (std::size_t j = 0; j < seen_.size(); ++j) weights[seen_[j]] = row[j];
   }
 }
 

@@ -30,8 +30,8 @@ class SlotRows {
  private:
   std::size_t n_ = 0, slots_ = 0;
   std::vector<float> weights_, sink_weights_, scaled_, row_;
-  std::vector<std::size_t> seen_;
-  std::vector<const float*> keys_, values_;  // of the seen slots
+  std::vector<std::size_t> seen_;  // slots, and their rows, where some are not seen
+  std::vector<SlotRow> held_;
 };
 
 }  // namespace kvsim::sim

@@ -198,9 +198,10 @@ class QueryGraph final : public HeldKeys {
     std::vector<std::uint64_t> made;
     std::vector<std::size_t> nearest, firsts(size());
     std::vector<float> scores(size());
+    const DotRows products(key(0), dim, size(), dim);
     for (const MatrixView& rows : queries)
       for (std::size_t row = 0; row < rows.rows; ++row) {
-        for (std::size_t i = 0; i < size(); ++i) scores[i] = product(rows.row(row), i);
+        products.products(rows.row(row).data(), size(), scores.data());
         highest_scores(scores, rule.neighbours, nearest);
         const std::size_t first = *std::ranges::max_element(nearest, [&](std::size_t a, std::size_t b) {
           return scores[a] != scores[b] ? scores[a] < scores[b] : a < b;

@@ -6,6 +6,7 @@
 #include "policies/parts/rows/leverage.hpp"
 #include "policies/parts/rows/logits.hpp"
 #include "policies/parts/rows/norms.hpp"
+#include "sim/base/dot.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy {
@@ -42,11 +43,12 @@ std::vector<double> non_causal_attention(const Prompt& prompt, RowRange rows, in
   std::vector<double> out(rows.size()), row;
   for (std::size_t first = rows.first; first < rows.end; first += chunk) {
     row.resize(std::min(chunk, rows.end - first));
+    const DotRows products(keys.row(first).data(), keys.stride, row.size(), keys.cols);
     double* const scores = out.data() + (first - rows.first);
     for (int head = 0; head < group; ++head)
       for (std::size_t i = 0; i < row.size(); ++i) {
-        const auto query = prompt.queries(head).row(first + i);
-        for (std::size_t j = 0; j < row.size(); ++j) row[j] = scale * product_of(query, keys.row(first + j));
+        products.products(prompt.queries(head).row(first + i).data(), row.size(), row.data());
+        for (double& logit : row) logit *= scale;
         softmax(row);
         for (std::size_t j = 0; j < row.size(); ++j) scores[j] += row[j] / group;
       }

@@ -3,6 +3,7 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/rows/logits.hpp"
 #include "sim/base/cap_logits.hpp"
+#include "sim/base/dot.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy {
@@ -17,14 +18,15 @@ void show_rows(Eviction& observer, const CacheUnit& unit, const HeldRows& held,
   for (int head = 0; head < unit.n_query_heads() && rows > 0; ++head) {
     const MatrixView queries = held.queries(static_cast<std::size_t>(head)),
                      keys = held.keys(static_cast<std::size_t>(head / unit.group));
+    const DotRows products(keys.data, keys.stride, n, keys.cols);
     for (std::size_t i = n - rows; i < n; ++i) {
       // Positions ascend, so what the row sees are the last ones.
       std::size_t first = 0;
       while (!unit.sees(static_cast<std::size_t>(positions[i]), static_cast<std::size_t>(positions[first])))
         ++first;
       const std::span<double> seen = std::span(logits).subspan(first, i + 1 - first);
-      for (std::size_t j = first; j <= i; ++j)
-        seen[j - first] = capped(rule.scale * product_of(queries.row(i), keys.row(j)), rule.cap);
+      products.products(queries.row(i).data(), i + 1, logits.data());
+      for (double& logit : seen) logit = capped(rule.scale * logit, rule.cap);
       softmax(seen, static_cast<double>(rule.sinks[static_cast<std::size_t>(head)]));
       float* const row = p.data() + (i - (n - rows)) * n;
       std::fill_n(row, n, 0.0F);

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "policies/parts/rows/repeated_prompt.hpp"
 #include "sim/base/cap_logits.hpp"
-#include "sim/base/dot.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/exponentials.hpp"
 #include "sim/base/symmetric_matrix.hpp"
 
 namespace kvsim::policy {
@@ -64,34 +63,34 @@ std::size_t ReferenceQueries::repeated_at_once(const Params& params) {
 
 ReferenceRows::ReferenceRows(const Prompt& prompt, const CacheUnit& unit, int lane,
                              const ReferenceQueries& asked)
-    : keys(prompt.length()) {
-  const MatrixView key = prompt.keys(lane);
+    : scale_(prompt.scale()),
+      cap_(prompt.cap()),
+      keys_(prompt.keys(lane).data, prompt.keys(lane).stride, prompt.length(), prompt.keys(lane).cols) {
+  const std::size_t keys = prompt.length(), dim = prompt.keys(lane).cols;
   const auto group = static_cast<std::size_t>(unit.group);
-  std::vector<float> repeated;
   if (!asked.file.empty()) {
     if (!unit.tables) bug("queries of a second pass are read where no tables are");
-    repeated =
+    repeated_ =
         unit.tables->of_head(asked.file, std::to_string(prompt.first() + keys) + "/queries", unit.layer,
-                             unit.first_kv_head + lane, std::array{group, Tables::kPositions, key.cols});
+                             unit.first_kv_head + lane, std::array{group, Tables::kPositions, dim});
   }
-  const std::size_t there = asked.file.empty() ? keys : repeated.size() / group / key.cols;
-  const std::size_t rows = reference_rows(there, asked.most), n = rows * group;
-  const double scale = prompt.scale(), cap = prompt.cap();
-  weights.resize(n * keys);
-  sums.resize(n);
-  const DotRows products(key.data, key.stride, keys, key.cols);
-  std::vector<float> product(keys);
-  for (std::size_t i = 0; i < n; ++i) {
+  const std::size_t there = asked.file.empty() ? keys : repeated_.size() / group / dim;
+  const std::size_t rows = reference_rows(there, asked.most);
+  for (std::size_t i = 0; i < rows * group; ++i) {
     const std::size_t at = (i % rows + 1) * there / rows - 1;
-    const float* query = asked.file.empty()
-                             ? prompt.queries(lane * unit.group + static_cast<int>(i / rows)).row(at).data()
-                             : repeated.data() + (i / rows * there + at) * key.cols;
-    products.products(query, keys, product.data());
-    double* row = weights.data() + i * keys;
-    for (std::size_t j = 0; j < keys; ++j) row[j] = capped(scale * static_cast<double>(product[j]), cap);
-    const double largest = *std::max_element(row, row + keys);
-    for (std::size_t j = 0; j < keys; ++j) sums[i] += row[j] = std::exp(row[j] - largest);
+    queries_.push_back(asked.file.empty()
+                           ? prompt.queries(lane * unit.group + static_cast<int>(i / rows)).row(at).data()
+                           : repeated_.data() + (i / rows * there + at) * dim);
   }
+}
+
+double ReferenceRows::find(std::size_t i, std::span<double> weights) const {
+  thread_local std::vector<float> products;
+  products.resize(weights.size());
+  keys_.products(queries_[i], weights.size(), products.data());
+  for (std::size_t j = 0; j < weights.size(); ++j)
+    weights[j] = capped(scale_ * static_cast<double>(products[j]), cap_);
+  return exponentials(weights);
 }
 
 ParamSpec reference_queries_param() {

@@ -9,6 +9,7 @@
 
 #include "policies/api/eviction.hpp"
 #include "policies/api/spec.hpp"
+#include "sim/base/dot.hpp"
 
 namespace kvsim::policy {
 
@@ -32,15 +33,19 @@ ParamSpec reference_queries_param();
 ParamSpec reference_rows_param();
 
 /// Of one KV head: its query heads one after the other, the same rows of each.
-struct ReferenceRows {
-  std::size_t keys = 0;
-  std::vector<double> weights{};  ///< [rows, keys]: exp(logit - largest logit of the row)
-  std::vector<double> sums{};     ///< per row
-
+class ReferenceRows {
+ public:
   /// Throws Error(input) where the file is of another run.
   ReferenceRows(const Prompt& prompt, const CacheUnit& unit, int lane, const ReferenceQueries& asked);
-  std::size_t rows() const { return sums.size(); }
-  std::span<const double> row(std::size_t i) const { return {weights.data() + i * keys, keys}; }
+  std::size_t rows() const { return queries_.size(); }
+  /// Finds exp(logit - largest logit of the row) of every key. Returns their sum.
+  double find(std::size_t i, std::span<double> weights) const;
+
+ private:
+  std::vector<float> repeated_{};        ///< queries of a file
+  std::vector<const float*> queries_{};  ///< per row
+  double scale_, cap_;
+  DotRows keys_;
 };
 
 /// How many rows of a query head that are.
