@@ -18,7 +18,7 @@ runs() {  # two of the texts with eight facts
 answers() {  # the figure, of those prompts that the full cache answers: 4 minutes
   prompts keys.jsonl 24
   kvsim evaluate --model "$model" --workload keys.jsonl --cut prompt,question --budget 5%,10%,25%,50%,75% --mode greedy \
-    --policy full,keydiff+adakv,keydiff,lagkv,tova,snapkv,random -o answers.csv
+    --policy full,kvzip+one_threshold,sirllm,keydiff+adakv,keydiff,tova,snapkv,random -o answers.csv
   python3 - <<'END'
 import csv
 rows = list(csv.DictReader(open("answers.csv", newline="")))

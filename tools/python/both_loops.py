@@ -28,7 +28,7 @@ CUTS = {"prompt": "known", "question": "not known"}
 # Of a replay, what is judged; whether less is better.
 MEASURES = {"evidence_loss": True, "peak_loss": True, "attention_loss": True, "output_error": True, "evidence_held": False, "r": False}
 POLICIES = ["streaming_llm", "random", "l2_norm", "h2o", "tova", "snapkv", "cake", "keydiff", "lagkv", "critical_kv", "kvcrush", "roco",
-            "snapkv+pyramid", "snapkv+xkv", "snapkv+adakv", "keydiff+adakv"]
+            "snapkv+pyramid", "snapkv+xkv", "snapkv+adakv", "keydiff+adakv", "sirllm"]
 RESAMPLES = 2000
 
 

@@ -6,6 +6,7 @@
 #include "sim/base/cap_logits.hpp"
 #include "sim/base/dot.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/exponentials.hpp"
 #include "sim/base/workers.hpp"
 #include "traces/capture/prompt.hpp"
 #include "traces/format/hdf5_output.hpp"
@@ -156,17 +157,14 @@ class ChunkObserver final : public model::RunObserver {
     const std::size_t at = (std::size_t{layer} * model_.n_q_heads + head) * out_.prompt + chunk_->begin;
     const DotRows products(seen.rows.data(), dim, total, dim);
     std::vector<float> product(total);
-    std::vector<double> weights(total);
+    std::vector<double> weights(total + 1);  // and what the head's sink takes
     for (std::size_t i = 0; i < n; ++i) {
       const std::size_t count = first + i + 1;
       products.products(queries + i * dim, count, product.data());
-      double largest = static_cast<double>(model_.sink(layer, head)), sum = 0;
-      for (std::size_t j = 0; j < count; ++j) {
+      for (std::size_t j = 0; j < count; ++j)
         weights[j] = capped(model_.attn_scale * static_cast<double>(product[j]), model_.logit_softcap);
-        largest = std::max(largest, weights[j]);
-      }
-      sum = std::exp(static_cast<double>(model_.sink(layer, head)) - largest);
-      for (std::size_t j = 0; j < count; ++j) sum += weights[j] = std::exp(weights[j] - largest);
+      weights[count] = static_cast<double>(model_.sink(layer, head));
+      const double sum = exponentials(std::span(weights).first(count + 1));
       for (std::size_t j = 0; j < seen.chunk; ++j) {
         const double paid = weights[seen.before + j] / sum;
         float &attention = out_.attention[at + j], &scaled = out_.scaled[at + j];
