@@ -30,7 +30,7 @@ with open(f"{task}-{cut}.jsonl", "w") as file:
     file.writelines(line for line in open(f"{task}.jsonl") if json.loads(line)["id"] in ids[0])
 END
     kvsim evaluate --model "$model" --workload "$name.jsonl" --cut "$2" "${caps[@]/#/--budget=}" --elem f16 --mode greedy --quiet --format csv -o "$name.csv" \
-      --policy all --policy kvzip+one_threshold --policy full+q4_0 --policy 'full+kivi(bits=4)' --policy full+kivi --policy full+rotatekv --policy full+nvfp4
+      --policy all --policy sirllm --policy kvzip+one_threshold --policy full+q4_0 --policy 'full+kivi(bits=4)' --policy full+kivi --policy full+rotatekv --policy full+nvfp4
   }
 }
 
