@@ -1,7 +1,7 @@
 # Is kvsim choose worth it? On SmolLM2, under caps of a tenth and a quarter of the bytes in 16 bits: the chosen setting against every
 # eviction by its defaults, KVzip and every code of the whole cache that fits, and against the best of settings drawn at random, which
 # answer as many prompts in all; on the prompts that confirmed it. Run it in an empty folder with kvsim on the PATH; what is there is not
-# made again. Some four hours of one core; the table goes to standard output as CSV. NAMES: some of the tasks (keys ruler passkey). MODEL
+# made again. Some four hours of one core; the table goes to standard output as CSV. NAMES: some of the tasks (keys ruler passkey needle values variables). MODEL
 # and CAPS: another model, and its caps in bytes, as in MODEL=traces/sample/model CAPS="200KiB 500KiB".
 set -euo pipefail
 model=${MODEL:-$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")}
@@ -71,7 +71,10 @@ END
 prompts keys needle-multi-key --facts 8
 prompts ruler needle --style ruler
 prompts passkey passkey
-for name in ${NAMES:-keys ruler passkey}; do
+prompts needle needle
+prompts values needle-multi-value --facts 3
+prompts variables variables
+for name in ${NAMES:-keys ruler passkey needle}; do
   for cut in prompt question; do
     for cap in "${caps[@]}"; do choose "$name" "$cut" "$cap"; done
     defaults "$name" "$cut"

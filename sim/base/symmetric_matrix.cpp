@@ -9,13 +9,19 @@
 namespace kvsim {
 
 std::vector<double> cholesky_factor(std::span<const double> matrix, std::size_t n, double least) {
-  std::vector<double> out(n * n);
-  for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j <= i; ++j) {
-      double rest = matrix[i * n + j];
-      for (std::size_t k = 0; k < j; ++k) rest -= out[i * n + k] * out[j * n + k];
-      out[i * n + j] = i == j ? std::sqrt(std::max(rest, least)) : rest / out[j * n + j];
+  std::vector<double> out(n * n), columns(n * n);  // the factor's rows, and its columns
+  for (std::size_t i = 0; i < n; ++i) {
+    double* const row = out.data() + i * n;
+    std::copy_n(matrix.data() + i * n, i + 1, row);
+    for (std::size_t k = 0; k < i; ++k) {
+      const double* const column = columns.data() + k * n;
+      row[k] /= column[k];
+      for (std::size_t j = k + 1; j < i; ++j) row[j] -= row[k] * column[j];
+      row[i] -= row[k] * row[k];
+      columns[k * n + i] = row[k];
     }
+    columns[i * n + i] = row[i] = std::sqrt(std::max(row[i], least));
+  }
   return out;
 }
 

@@ -1,11 +1,15 @@
 #include "policies/parts/rows/leverage.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "sim/base/symmetric_matrix.hpp"
 
 namespace kvsim::policy {
 namespace {
+
+constexpr std::size_t kAtOnce = 4;  ///< rows that are solved for side by side
+using Side [[gnu::vector_size(kAtOnce * sizeof(double))]] = double;
 
 /// The lower triangle of X'X + ridge I, [dim, dim].
 std::vector<double> moments(std::span<const double> rows, std::size_t dim, double ridge) {
@@ -22,16 +26,20 @@ std::vector<double> moments(std::span<const double> rows, std::size_t dim, doubl
 std::vector<double> leverages(std::span<const double> rows, std::size_t dim, double ridge) {
   const std::vector<double> factor =
       cholesky_factor(moments(rows, dim, ridge), dim, std::numeric_limits<double>::min());
-  std::vector<double> solved(dim), out;
-  for (std::size_t first = 0; first < rows.size(); first += dim) {
-    double squares = 0;
+  const std::size_t n = rows.size() / dim;
+  std::vector<Side> solved(dim);
+  std::vector<double> out(n);
+  for (std::size_t first = 0; first < n; first += kAtOnce) {
+    const std::size_t there = std::min(kAtOnce, n - first);
+    Side squares{};
     for (std::size_t i = 0; i < dim; ++i) {
-      double rest = rows[first + i];
+      Side rest{};
+      for (std::size_t r = 0; r < there; ++r) rest[r] = rows[(first + r) * dim + i];
       for (std::size_t k = 0; k < i; ++k) rest -= factor[i * dim + k] * solved[k];
       solved[i] = rest / factor[i * dim + i];
       squares += solved[i] * solved[i];
     }
-    out.push_back(squares);
+    for (std::size_t r = 0; r < there; ++r) out[first + r] = squares[r];
   }
   return out;
 }
