@@ -97,14 +97,14 @@ for path in sorted(glob.glob("*-prompt.csv") + glob.glob("*-question.csv")):
         by = {}
         for row in csv.DictReader(open(path)):
             if not row["skipped"] and row["budget"] == cap:
-                by.setdefault(row["policy"], []).append(row)
+                by.setdefault((row["policy"], row["params"]), []).append(row)
         of = max(kept(each)[1] for each in by.values())
         def best(codes):
             # What held more than the cap after the cut is no rival; generated tokens are allowed for.
-            fits = {policy: each for policy, each in by.items() if policy.startswith("full") == codes
+            fits = {setting: each for setting, each in by.items() if setting[0].startswith("full") == codes
                     and max(float(row["kept_tokens"]) - float(row["budget_tokens"]) for row in each) <= 0.5}
-            policy = max(fits, key=lambda policy: kept(fits[policy])[0], default=None)
-            return (policy, kept(fits[policy])[0]) if policy else ("", "")
+            setting = max(fits, key=lambda setting: kept(fits[setting])[0], default=None)
+            return (setting[0], kept(fits[setting])[0]) if setting else ("", "")
         guess = [row for row in csv.DictReader(open(f"{name}-{cap}-guess.csv")) if row["mode"] == "greedy"]
         out.writerow([*name.split("-"), cap, won["setting"], f"{float(won['kept']):.2f}", round(float(confirmed["kept"]) * of), of, *best(False), *best(True), guess[0]["policy"], kept(guess)[0]])
 END

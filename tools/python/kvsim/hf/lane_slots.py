@@ -79,10 +79,9 @@ class LaneSlots:
         self.keys, self.values, self.positions = buffers
 
     def clear_room(self):
-        """Zeros behind the slots: what is there gets the weight 0, which times any number must be 0."""
+        """Values behind the slots become zeros: what is there gets the weight 0, which times any number must be 0."""
         for head, first in enumerate(self._first):
-            for tensor in (self.keys, self.values, self.positions):
-                tensor[first + self.counts[head]:first + self._capacities[head]] = 0
+            self.values[first + self.counts[head]:first + self._capacities[head]] = 0
 
     def join(self, position, key, value, slots, victims):
         """A token joins every head: key [KV heads, head_dim], value [.., value_dim]; slots, victims: as of take()."""
