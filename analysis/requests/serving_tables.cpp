@@ -268,25 +268,24 @@ Records serving_records(const std::vector<ServingRun>& runs) {
 }
 
 Records request_outcome_records(const std::vector<ServingRun>& runs, const requests::RequestTrace& trace) {
-  using Row = ServedRequest;
   using Outcome = serving::RequestOutcome;
   const auto of = [](auto read) {
-    return [read](const Row& row) { return std::invoke(read, row.outcome()); };
+    return [read](const ServedRequest& row) { return std::invoke(read, row.outcome()); };
   };
   const auto served = [](auto read) {
-    return [read](const Row& row) {
+    return [read](const ServedRequest& row) {
       return row.outcome().skipped ? Value() : as_field(std::invoke(read, row.outcome()));
     };
   };
-  std::vector<Row> rows;
+  std::vector<ServedRequest> rows;
   for (const ServingRun& run : runs)
     for (std::size_t i = 0; i < run.result.requests.size(); ++i) rows.push_back({run, i});
   return table_of(
-      run_columns<Row>([](const Row& row) -> const ServingRun& { return row.run; }) +
-          Columns<Row>{
-              {"request", "", "as the trace has it, from 0", &Row::number},
+      run_columns<ServedRequest>([](const ServedRequest& row) -> const ServingRun& { return row.run; }) +
+          Columns<ServedRequest>{
+              {"request", "", "as the trace has it, from 0", &ServedRequest::number},
               {"session", "", "of the trace; null: it names none",
-               [&trace](const Row& row) {
+               [&trace](const ServedRequest& row) {
                  const std::uint32_t session = trace.requests[row.number].session;
                  return session < trace.sessions.size() ? Value(trace.sessions[session]) : Value();
                }},
