@@ -1,8 +1,8 @@
 # Is kvsim choose worth it? On SmolLM2, under caps of a tenth and a quarter of the bytes in 16 bits: the chosen setting against every
 # eviction by its defaults, KVzip and every code of the whole cache that fits, and against the best of settings drawn at random, which
 # answer as many prompts in all; on the prompts that confirmed it. Run it in an empty folder with kvsim on the PATH; what is there is not
-# made again. Some four hours of one core; the table goes to standard output as CSV. NAMES: some of the tasks (keys ruler passkey needle values variables). MODEL
-# and CAPS: another model, and its caps in bytes, as in MODEL=traces/sample/model CAPS="200KiB 500KiB".
+# made again. Some six hours of one core; the table goes to standard output as CSV. NAMES: some of the tasks (keys ruler passkey needle
+# values variables). MODEL and CAPS: another model, and its caps in bytes, as in MODEL=traces/sample/model CAPS="200KiB 400KiB 800KiB".
 set -euo pipefail
 model=${MODEL:-$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")}
 read -ra caps <<<"${CAPS:-2250KiB 5625KiB}"
@@ -87,8 +87,8 @@ def kept(rows):
     judged = [row for row in rows if row["right_full"] == "1"]
     return sum(row["right"] == "1" for row in judged), len(judged)
 out = csv.writer(sys.stdout, lineterminator="\n")
-out.writerow(["task", "cut", "cap", "chosen", "kept in the search", "chosen keeps", "of", "best default", "it keeps", "best code of everything that fits", "it keeps",
-              "best of random settings", "it keeps"])
+out.writerow(["task", "cut", "cap", "chosen", "kept in the search", "chosen keeps", "of", "best default", "default keeps", "best code of everything that fits",
+              "code keeps", "best of random settings", "random keeps"])
 for path in sorted(glob.glob("*-prompt.csv") + glob.glob("*-question.csv")):
     name = path[:-4]
     for cap in sys.argv[1:]:

@@ -9,7 +9,7 @@
 namespace kvsim {
 
 std::vector<double> cholesky_factor(std::span<const double> matrix, std::size_t n, double least) {
-  std::vector<double> out(n * n), columns(n * n);  // the factor's rows, and its columns
+  std::vector<double> out(n * n), columns(n * n);  // its rows, and its columns, which are read below
   for (std::size_t i = 0; i < n; ++i) {
     double* const row = out.data() + i * n;
     std::copy_n(matrix.data() + i * n, i + 1, row);

@@ -79,7 +79,8 @@ class LaneSlots:
         self.keys, self.values, self.positions = buffers
 
     def clear_room(self):
-        """Values behind the slots become zeros: what is there gets the weight 0, which times any number must be 0."""
+        """Values behind the slots become zeros: what is there gets the weight 0, which times any number must be 0. Scores of keys and
+        positions there are hidden whatever they are."""
         for head, first in enumerate(self._first):
             self.values[first + self.counts[head]:first + self._capacities[head]] = 0
 
