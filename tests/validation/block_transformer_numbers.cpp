@@ -6,7 +6,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace block_transformer_numbers {
 
 constexpr std::uint64_t kTokens = 2048, kBlock = 4,
                         kPrefix = 2;  ///< context, tokens of a block, local prefix
@@ -82,7 +82,7 @@ std::vector<Check> checks(Inputs&) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace block_transformer_numbers
 
 Source block_transformer_source() {
   return {
@@ -91,7 +91,7 @@ Source block_transformer_source() {
       {"Blocks of 4 tokens; a decoder over blocks and one within a block, with 2 tokens before it, of half "
        "of the layers each. The first runs once in 4 tokens."},
       {},
-      checks};
+      block_transformer_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -4,7 +4,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace capacities_numbers {
 
 constexpr const char* kZipCache = "ZipCache, memory saved";
 
@@ -62,7 +62,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace capacities_numbers
 
 Source capacities_source() {
   return {"Sizes stated in passing",
@@ -70,7 +70,7 @@ Source capacities_source() {
           "2409.10516), ZipCache (arXiv 2405.14256), KIVI (arXiv 2402.02750)",
           {"Keys and values of the stored KV heads in 16 bits unless a row says otherwise."},
           {},
-          checks};
+          capacities_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -5,7 +5,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace drafting_numbers {
 
 constexpr double kAccepted = 0.9;
 
@@ -108,7 +108,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace drafting_numbers
 
 Source drafting_source() {
   return {
@@ -117,7 +117,7 @@ Source drafting_source() {
       "and rishabh-16/QuantSpec (b2c3747)",
       {"Tokens are accepted with one probability, whatever came before; rounds are the fastest ones."},
       {},
-      checks};
+      drafting_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -4,7 +4,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace duo_attention_numbers {
 
 constexpr std::uint64_t kTokens = 3300000, kSinks = 64, kRecent = 256;
 
@@ -45,7 +45,7 @@ std::vector<Check> checks(Inputs&) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace duo_attention_numbers
 
 Source duo_attention_source() {
   return {"DuoAttention",
@@ -54,7 +54,7 @@ Source duo_attention_source() {
           {"Llama-3-8B, half of the KV heads keep everything, the others 64 sinks and 256 recent tokens; 4 "
            "bits without scales, GB decimal."},
           {},
-          checks};
+          duo_attention_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -3,7 +3,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace faster_transformer_numbers {
 
 struct Run {
   std::uint64_t degree;
@@ -31,7 +31,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace faster_transformer_numbers
 
 Source faster_transformer_source() {
   return {"FasterTransformer",
@@ -39,7 +39,7 @@ Source faster_transformer_source() {
           {"The shape is that of OPT-13B. The machine is the catalogue's as it is, its ceilings fitted to "
            "measurements of another A100 and another framework."},
           aim::kStep,
-          checks};
+          faster_transformer_numbers::checks};
 }
 
 }  // namespace kvsim::cost

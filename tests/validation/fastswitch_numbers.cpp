@@ -4,7 +4,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace fastswitch_numbers {
 
 constexpr Link kPcie{32e9, 10e-6};
 
@@ -34,7 +34,7 @@ std::vector<Check> checks(Inputs&) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace fastswitch_numbers
 
 Source fastswitch_source() {
   return {"FastSwitch",
@@ -43,7 +43,7 @@ Source fastswitch_source() {
           {"PCIe 4 x16 at 32 GB/s and 10 us per copy, Llama-3-8B in blocks of 16 tokens: derived from its "
            "settings, not printed there."},
           {},
-          checks};
+          fastswitch_numbers::checks};
 }
 
 }  // namespace kvsim::cost

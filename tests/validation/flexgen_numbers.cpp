@@ -7,7 +7,7 @@
 #include "tests/validation/flexgen_plan.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace flexgen_numbers {
 
 /// Sequences on the device at once: enough that small batches do not slow the host's attention.
 constexpr std::uint64_t kDeviceBatch = 64;
@@ -115,7 +115,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace flexgen_numbers
 
 Source flexgen_source() {
   return {"FlexGen and H2O with offload",
@@ -127,7 +127,7 @@ Source flexgen_source() {
            "H2O caches twice floor(ratio * 512) tokens; ratios .1, .2, .3 of the runs with 20 % of the "
            "weights on the GPU are assumed as in the others, whose suite prints them."},
           aim::kOffload,
-          checks};
+          flexgen_numbers::checks};
 }
 
 }  // namespace kvsim::cost

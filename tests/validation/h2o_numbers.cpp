@@ -8,7 +8,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace h2o_numbers {
 
 constexpr const char* kSteps = "H2O's logs, decode steps";
 /// The two score matrices and the hidden states that the memory model counts for eager attention.
@@ -180,7 +180,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace h2o_numbers
 
 Source h2o_source() {
   return {
@@ -195,7 +195,7 @@ Source h2o_source() {
        "first, third, fifth and seventh. It misses two of the other three by far: what four runs say of both "
        "constants does not carry over."},
       {},
-      checks};
+      h2o_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -6,7 +6,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace hashevict_numbers {
 
 /// The published gigabytes are GiB of 256 sequences, or of one sequence counted per layer and head. This and
 /// the slots per layer were found from the rows of the full cache and of L2; those of HashEvict follow.
@@ -174,7 +174,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace hashevict_numbers
 
 Source hashevict_source() {
   return {"HashEvict",
@@ -188,7 +188,7 @@ Source hashevict_source() {
            "full cache holds the longest prompt. Slots and multiplier were found from the rows of the full "
            "cache and of L2; what HashEvict takes at as many slots, for any number of bits, is held out."},
           {},
-          checks};
+          hashevict_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -5,7 +5,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace hydragen_numbers {
 
 struct Point {
   std::uint64_t batch, prefix, suffix;
@@ -72,7 +72,7 @@ std::vector<Check> checks(Inputs&) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace hydragen_numbers
 
 Source hydragen_source() {
   return {"Hydragen",
@@ -81,7 +81,7 @@ Source hydragen_source() {
           {"Bytes of keys and values only, by the paper's formula at the settings of its sweep; partial "
            "outputs are left out."},
           {},
-          checks};
+          hydragen_numbers::checks};
 }
 
 }  // namespace kvsim::cost

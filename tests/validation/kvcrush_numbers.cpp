@@ -7,7 +7,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace kvcrush_numbers {
 
 struct Document {
   const char* data_set;
@@ -78,7 +78,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace kvcrush_numbers
 
 Source kvcrush_source() {
   return {"KVCrush",
@@ -87,7 +87,7 @@ Source kvcrush_source() {
           {"GB is GiB wherever the paper prints GB of memory.",
            "Lengths are LongBench's means, of words; 4206 is RepoBench-P's, LCC's is 1235."},
           {},
-          checks};
+          kvcrush_numbers::checks};
 }
 
 }  // namespace kvsim::cost

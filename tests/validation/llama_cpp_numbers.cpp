@@ -5,7 +5,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace llama_cpp_numbers {
 
 /// 32 weights in 4 bits and a scale in 16.
 constexpr double kQ4 = 4 + 16.0 / 32;
@@ -47,7 +47,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace llama_cpp_numbers
 
 Source llama_cpp_source() {
   return {
@@ -56,7 +56,7 @@ Source llama_cpp_source() {
       {"The catalogue's compute and memory ceilings of this machine are fitted to the first, third and fifth "
        "row."},
       aim::kStep,
-      checks};
+      llama_cpp_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -14,7 +14,7 @@
 #include "tests/validation/served_requests.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace llmservingsim_numbers {
 
 constexpr std::uint64_t kBlock = 16;
 
@@ -178,7 +178,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace llmservingsim_numbers
 
 Source llmservingsim_source() {
   return {
@@ -193,7 +193,7 @@ Source llmservingsim_source() {
        "Rows are every 25th timing of products, every fifth of decode and every seventh of prefill "
        "attention; mean errors are over all that are held out."},
       aim::kStep,
-      checks};
+      llmservingsim_numbers::checks};
 }
 
 }  // namespace kvsim::cost

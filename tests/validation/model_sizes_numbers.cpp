@@ -3,7 +3,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace model_sizes_numbers {
 
 struct Row {
   const char* model;
@@ -36,14 +36,14 @@ std::vector<Check> checks(Inputs&) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace model_sizes_numbers
 
 Source model_sizes_source() {
   return {"Sizes of public models",
           "parameter counts of the checkpoints at huggingface.co",
           {"16 bits; the published counts to the digits shown."},
           {},
-          checks};
+          model_sizes_numbers::checks};
 }
 
 }  // namespace kvsim::cost

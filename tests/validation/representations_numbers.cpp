@@ -5,7 +5,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace representations_numbers {
 
 /// The lengths, the batch and the way of counting that were chosen for ZipCache's three ratios.
 constexpr const char* kZipCache = "ZipCache, ratios";
@@ -181,7 +181,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace representations_numbers
 
 Source representations_source() {
   return {"What representations take",
@@ -192,7 +192,7 @@ Source representations_source() {
            "input "
            "having been chosen because it agrees."},
           {},
-          checks};
+          representations_numbers::checks};
 }
 
 }  // namespace kvsim::cost

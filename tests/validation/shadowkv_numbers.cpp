@@ -4,7 +4,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace shadowkv_numbers {
 
 /// Bytes/s: not printed, found from the column.
 constexpr double kMemory = 2048 * kGiB;
@@ -83,7 +83,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace shadowkv_numbers
 
 Source shadowkv_source() {
   return {
@@ -93,7 +93,7 @@ Source shadowkv_source() {
       {"The column \"infinite batch\" reads the cache of every sequence at 2 TiB/s, a rate found from it, "
        "and weights not at all; K is 1024 tokens."},
       {},
-      checks};
+      shadowkv_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -4,7 +4,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace sparse_reads_numbers {
 
 double share_read(const Inputs& inputs, const std::string& selection, const Model& model,
                   std::uint64_t tokens) {
@@ -104,7 +104,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace sparse_reads_numbers
 
 Source sparse_reads_source() {
   return {"Sparse reads",
@@ -116,7 +116,7 @@ Source sparse_reads_source() {
            "derived from the papers' settings where they print no number.",
            "Shares are of a 7B model with 32 layers of 32 KV heads."},
           {},
-          checks};
+          sparse_reads_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -2,7 +2,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace stated_gains_numbers {
 
 constexpr struct {
   const char* quantity;
@@ -42,7 +42,7 @@ std::vector<Check> checks(Inputs&) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace stated_gains_numbers
 
 Source stated_gains_source() {
   return {"Gains that abstracts state",
@@ -52,7 +52,7 @@ Source stated_gains_source() {
           {"At equal batch no compression of the cache makes a decode step faster than the bytes it saves: "
            "weights and cache over weights and compressed cache."},
           {},
-          checks};
+          stated_gains_numbers::checks};
 }
 
 }  // namespace kvsim::cost

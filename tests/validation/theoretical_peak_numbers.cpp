@@ -7,7 +7,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace theoretical_peak_numbers {
 
 constexpr std::uint64_t kShort = 4000, kLong = 50000, kLonger = 100000;
 constexpr double kWeights = 68e9, kLongCache = 11e9;  ///< as the paper rounds them
@@ -95,7 +95,7 @@ std::vector<Check> checks(Inputs&) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace theoretical_peak_numbers
 
 Source theoretical_peak_source() {
   return {"Theoretical peak performance",
@@ -104,7 +104,7 @@ Source theoretical_peak_source() {
           {"312 TFLOP/s, 2 TB/s and 20 GB/s of PCIe, all reached: no efficiencies, no launches.",
            "Derived rows restate the paper's formulas on its inputs. Its printed numbers are recalled."},
           {},
-          checks};
+          theoretical_peak_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -6,7 +6,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace vattention_numbers {
 
 constexpr struct {
   std::uint64_t bytes;
@@ -62,7 +62,7 @@ std::vector<Check> checks(Inputs&) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace vattention_numbers
 
 Source vattention_source() {
   return {"vAttention",
@@ -70,7 +70,7 @@ Source vattention_source() {
           "without PagedAttention, ASPLOS 2025, arXiv 2405.04437; github.com/microsoft/vattention",
           {"One tensor of keys and one of values per layer; heads are shared by the devices."},
           {},
-          checks};
+          vattention_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -3,7 +3,7 @@
 #include "tests/validation/layer_timings.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace vidur_numbers {
 
 /// 64 MiB of hidden states between the devices of a DGX.
 void all_reduces(Entries& entries, Inputs& inputs) {
@@ -39,7 +39,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace vidur_numbers
 
 Source vidur_source() {
   return {
@@ -51,7 +51,7 @@ Source vidur_source() {
        "Rows are every 25th number of tokens that was timed; the mean errors are over all that are held "
        "out. The rates of links are fitted to all of these all-reduces."},
       aim::kProducts,
-      checks};
+      vidur_numbers::checks};
 }
 
 }  // namespace kvsim::cost

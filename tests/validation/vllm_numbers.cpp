@@ -4,7 +4,7 @@
 #include "tests/validation/fragmentation.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace vllm_numbers {
 
 constexpr Request kMean[] = {{161, 338}};
 
@@ -47,7 +47,7 @@ std::vector<Check> checks(Inputs&) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace vllm_numbers
 
 Source vllm_source() {
   return {"vLLM",
@@ -55,7 +55,7 @@ Source vllm_source() {
           "Large Language Model Serving with PagedAttention, SOSP 2023",
           {"Shares of memory are averages over a request's life, which ShareGPT's mean request stands for."},
           {},
-          checks};
+          vllm_numbers::checks};
 }
 
 }  // namespace kvsim::cost

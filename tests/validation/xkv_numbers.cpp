@@ -6,7 +6,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace xkv_numbers {
 
 /// Tokens in the cache: not printed, found from the size of FullKV's.
 constexpr double kTokens = 8192;
@@ -68,7 +68,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace xkv_numbers
 
 Source xkv_source() {
   return {"XKV",
@@ -78,7 +78,7 @@ Source xkv_source() {
            "the implementation does.",
            "GB of cache are GiB."},
           {},
-          checks};
+          xkv_numbers::checks};
 }
 
 }  // namespace kvsim::cost

@@ -4,7 +4,7 @@
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {
-namespace {
+namespace yoco_numbers {
 
 constexpr std::uint64_t kK = 1024, kM = 1024 * 1024;
 
@@ -94,7 +94,7 @@ std::vector<Check> checks(Inputs& inputs) {
   return entries.take();
 }
 
-}  // namespace
+}  // namespace yoco_numbers
 
 Source yoco_source() {
   return {"YOCO",
@@ -104,7 +104,7 @@ Source yoco_source() {
            "passes through these. The Transformer has 26 layers with a cache each. 32K tokens of a prompt at "
            "once."},
           {},
-          checks};
+          yoco_numbers::checks};
 }
 
 }  // namespace kvsim::cost
