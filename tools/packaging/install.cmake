@@ -48,7 +48,6 @@ list(TRANSFORM installed PREPEND kvsim_)
 set(headers_folder ${CMAKE_INSTALL_INCLUDEDIR}/kvsim)
 install(TARGETS ${installed} kvsim_all EXPORT kvsim-targets COMPONENT development
         FILE_SET HEADERS DESTINATION ${headers_folder} COMPONENT development)
-install(FILES ${CMAKE_BINARY_DIR}/generated/sim/base/version.hpp DESTINATION ${headers_folder}/sim/base COMPONENT development)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/kvsim)
 install(EXPORT kvsim-targets NAMESPACE kvsim:: DESTINATION ${package_folder} COMPONENT development)
 configure_package_config_file(tools/packaging/kvsim-config.cmake.in ${CMAKE_BINARY_DIR}/generated/kvsim-config.cmake
