@@ -34,7 +34,7 @@ struct Schema {
   std::vector<ArrowSchema*> children;
 };
 
-struct Stream {
+struct RecordStream {
   Records records;
   bool given = false;
 };
@@ -174,11 +174,11 @@ int unless_out_of_memory(Write write) {
 
 int get_schema(ArrowArrayStream* stream, ArrowSchema* out) {
   return unless_out_of_memory(
-      [&] { write_schema(static_cast<Stream*>(stream->private_data)->records, out); });
+      [&] { write_schema(static_cast<RecordStream*>(stream->private_data)->records, out); });
 }
 
 int get_next(ArrowArrayStream* stream, ArrowArray* out) {
-  auto* const state = static_cast<Stream*>(stream->private_data);
+  auto* const state = static_cast<RecordStream*>(stream->private_data);
   if (state->given) {
     *out = {};  // a released array ends the stream
     return 0;
@@ -194,7 +194,7 @@ const char* get_last_error(ArrowArrayStream*) {
 }
 
 void release_stream(ArrowArrayStream* stream) {
-  delete static_cast<Stream*>(stream->private_data);
+  delete static_cast<RecordStream*>(stream->private_data);
   stream->release = nullptr;
 }
 
@@ -211,7 +211,7 @@ ColumnType type_of(const Records& records, std::size_t column) {
 }
 
 ArrowArrayStream* arrow_stream(const Records& records) {
-  auto state = std::make_unique<Stream>(Stream{records});
+  auto state = std::make_unique<RecordStream>(RecordStream{records});
   return new ArrowArrayStream{get_schema, get_next, get_last_error, release_stream, state.release()};
 }
 

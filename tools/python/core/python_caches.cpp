@@ -32,7 +32,7 @@ using trace::Tensor;
 /// [heads, rows, dim] or, of one token, [heads, dim].
 using Rows = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using TokenRows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Numbers = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using SlotWeights = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 /// The model as kvsim.writing.trace_header.Model describes it.
 trace::Model model_of(nb::handle given) {
@@ -231,7 +231,7 @@ class LoopCaches {
   void ask_again(std::size_t layer, Position position, const TokenRows& keys, const TokenRows& values) {
     asked_->run([&] { caches_->ask_again(layer, {position, view(keys), view(values), {}, 0}); });
   }
-  void attended(std::size_t layer, const std::optional<Numbers>& weights) {
+  void attended(std::size_t layer, const std::optional<SlotWeights>& weights) {
     asked_->run([&] {
       caches_->attended(layer, token_,
                         weights ? std::span(weights->data(), weights->shape(0)) : std::span<const float>{});

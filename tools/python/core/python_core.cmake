@@ -12,7 +12,7 @@ file(GLOB core_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/python/core/*
 # One module for all interpreters from 3.12 on (STABLE_ABI), one of its own for older ones.
 nanobind_add_module(kvsim_core STABLE_ABI NB_STATIC NB_SUPPRESS_WARNINGS ${core_sources}
                     ${CMAKE_SOURCE_DIR}/tools/processor.cpp)
-set_target_properties(kvsim_core PROPERTIES OUTPUT_NAME _core)
+set_target_properties(kvsim_core PROPERTIES OUTPUT_NAME _core UNITY_BUILD ${KVSIM_UNITY} UNITY_BUILD_BATCH_SIZE 20)
 target_link_libraries(kvsim_core PRIVATE kvsim_commands)
 target_compile_options(kvsim_core PRIVATE ${light})
 install(TARGETS kvsim_core LIBRARY DESTINATION kvsim COMPONENT python)

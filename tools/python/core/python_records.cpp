@@ -78,9 +78,9 @@ nb::object arrow(const Records& records) {
   return nb::steal(PyCapsule_New(arrow_stream(records), "arrow_array_stream", release));
 }
 
-using State = std::tuple<nb::list, nb::list>;
+using PickledState = std::tuple<nb::list, nb::list>;
 
-State state_of(const Records& records) {
+PickledState state_of(const Records& records) {
   nb::list rows;
   for (const std::vector<Value>& row : records.rows) {
     nb::list fields;
@@ -90,7 +90,7 @@ State state_of(const Records& records) {
   return {columns(records), rows};
 }
 
-void set_state(Records& records, const State& state) {
+void set_state(Records& records, const PickledState& state) {
   new (&records) Records();
   for (const nb::handle info : std::get<0>(state)) {
     const auto [key, unit, description] = nb::cast<std::tuple<std::string, std::string, std::string>>(info);
@@ -106,7 +106,7 @@ void set_state(Records& records, const State& state) {
 }
 
 template <void (*write)(std::ostream&, const Records&)>
-std::string text_of(const Records& records) {
+std::string printed(const Records& records) {
   std::ostringstream text;
   write(text, records);
   return text.str();
@@ -120,8 +120,8 @@ void bind_records(nb::module_& module) {
       .def("columns", columns, "(key, unit, description) of every column")
       .def("column", column, nb::arg("key"))
       .def("arrow_stream", arrow, "An arrow_array_stream capsule")
-      .def("text", text_of<analysis::write_md>, "A table in Markdown")
-      .def("jsonl", text_of<analysis::write_jsonl>, "An object per line")
+      .def("text", printed<analysis::write_md>, "A table in Markdown")
+      .def("jsonl", printed<analysis::write_jsonl>, "An object per line")
       .def("__getstate__", state_of)
       .def("__setstate__", set_state);
 }
