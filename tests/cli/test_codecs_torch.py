@@ -66,16 +66,19 @@ class Plain(Kivi):
 
 
 class Engine:
-    """A format of an inference engine: a vector is coded as it joins, before its own query."""
+    """A format of an inference engine: a vector is coded as it joins, before its own query, and by itself."""
 
     def __init__(self, text, code):
         self.text, self.code = text, code
+        self.keys = None
 
     def stored(self, keys, values):
-        return self.code(keys), self.code(values)
+        if keys is not self.keys:  # codes of a lane are made once for all of its steps
+            self.keys, self.codes = keys, (self.code(keys), self.code(values))
+        return self.codes
 
     def at(self, keys, values, settled, own):
-        return self.stored(keys[:own + 1], values[:own + 1])
+        return [codes[:own + 1] for codes in self.stored(keys, values)]
 
 
 def of_gguf(kind):
