@@ -2,13 +2,14 @@
 # eviction by its defaults, KVzip and every code of the whole cache that fits, and against the best of settings drawn at random, which
 # answer as many prompts in all; on the prompts that confirmed it. Run it in an empty folder with kvsim on the PATH; what is there is not
 # made again. Some six hours of one core; the table goes to standard output as CSV. NAMES: some of the tasks (keys ruler passkey needle
-# values variables). MODEL and CAPS: another model, and its caps in bytes, as in MODEL=traces/sample/model CAPS="200KiB 400KiB 800KiB".
+# values variables). TOKENS: their length. MODEL and CAPS: another model, and its caps in bytes, as in MODEL=traces/sample/model
+# CAPS="200KiB 400KiB 800KiB".
 set -euo pipefail
 model=${MODEL:-$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")}
 read -ra caps <<<"${CAPS:-2250KiB 5625KiB}"
 
 prompts() {  # NAME KIND OPTIONS...
-  [ -e "$1.jsonl" ] || kvsim workload "${@:2}" --context 1000 --count 32 --tokenizer "$model" -o "$1.jsonl"
+  [ -e "$1.jsonl" ] || kvsim workload "${@:2}" --context "${TOKENS:-1000}" --count 32 --tokenizer "$model" -o "$1.jsonl"
 }
 
 choose() {  # NAME CUT CAP
@@ -82,12 +83,16 @@ for name in ${NAMES:-keys ruler passkey needle}; do
   done
 done
 python3 - "${caps[@]}" <<'END'
-import csv, glob, sys
+import csv, glob, math, os, sys
 def kept(rows):
     judged = [row for row in rows if row["right_full"] == "1"]
     return sum(row["right"] == "1" for row in judged), len(judged)
+def wilson(right, n):
+    z, share = 1.96, right / n
+    middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return "\u2013".join(f"{100 * (middle + sign * half) / (1 + z * z / n):.0f}" for sign in (-1, 1)) + " %"
 out = csv.writer(sys.stdout, lineterminator="\n")
-out.writerow(["task", "cut", "cap", "chosen", "kept in the search", "chosen keeps", "of", "best default", "default keeps", "best code of everything that fits",
+out.writerow(["task", "tokens", "cut", "cap", "chosen", "kept in the search", "chosen keeps", "of", "interval (95 %)", "best default", "default keeps", "best code of everything that fits",
               "code keeps", "best of random settings", "random keeps"])
 for path in sorted(glob.glob("*-prompt.csv") + glob.glob("*-question.csv")):
     name = path[:-4]
@@ -106,5 +111,7 @@ for path in sorted(glob.glob("*-prompt.csv") + glob.glob("*-question.csv")):
             setting = max(fits, key=lambda setting: kept(fits[setting])[0], default=None)
             return (setting[0], kept(fits[setting])[0]) if setting else ("", "")
         guess = [row for row in csv.DictReader(open(f"{name}-{cap}-guess.csv")) if row["mode"] == "greedy"]
-        out.writerow([*name.split("-"), cap, won["setting"], f"{float(won['kept']):.2f}", round(float(confirmed["kept"]) * of), of, *best(False), *best(True), guess[0]["policy"], kept(guess)[0]])
+        task, cut = name.split("-")
+        out.writerow([task, os.environ.get("TOKENS", 1000), cut, cap, won["setting"], f"{float(won['kept']):.2f}",
+                      right := round(float(confirmed["kept"]) * of), of, wilson(right, of), *best(False), *best(True), guess[0]["policy"], kept(guess)[0]])
 END

@@ -122,7 +122,7 @@ void print(const ChooseOptions& options, double loss, const analysis::Choice& ch
   const std::string budget = budget_text(choice.confirmed.budget_share);
   front_end().results() << "setting    " << setting << " at " << budget << " of the tokens\n"
                         << "holds      " << mean_bytes(choice.confirmed.held_bytes.value().value_or(0))
-                        << " of " << mean_bytes(choice.full_bytes) << " a prompt\n"
+                        << " after the answer; a whole prompt takes " << mean_bytes(choice.full_bytes) << '\n'
                         << "answers    " << answers_text(choice.answers) << '\n'
                         << "margin     " << margin_text(choice.answers, loss) << '\n'
                         << "search     " << choice.tried << " settings: " << choice.fitting << " fit, "
