@@ -74,4 +74,9 @@ kept() {  # of six kinds, a hundred answers each, what a quarter of the cache ke
     --policy keydiff --policy keydiff+adakv
 }
 
-for section in ${@:-answers choice bits selections merged kept}; do "$section"; done
+numbers() {  # RULER's numbers through four policies more: half an hour
+  "$(dirname "${BASH_SOURCE[0]}")/../../tools/python/kinds_by_length.py" "$(command -v kvsim)" "$model" numbers --lengths 1000 --count 110 \
+    --tasks needle-ruler --policy kvzip+one_threshold --policy rocketkv --policy openvino --policy sirllm
+}
+
+for section in ${@:-answers choice bits selections merged kept numbers}; do "$section"; done
