@@ -7,10 +7,13 @@ import itertools
 import json
 import math
 import shutil
+import signal
 import statistics
+import subprocess
+import time
 
 import kvsim_command
-from kvsim_command import SOURCE, CommandTest
+from kvsim_command import KVSIM, SOURCE, CommandTest
 
 MODEL = SOURCE / "traces" / "sample" / "model"
 SETTINGS = 40
@@ -106,12 +109,33 @@ class Choose(CommandTest):
         for task in ("search-3", "search-5", "confirm-0"):
             shutil.rmtree((self.folder / "stopped") / "tasks" / task)
         shutil.rmtree((self.folder / "stopped") / "tables")
-        said = self.ok(*self.choose("stopped", "--resume", "--threads", "1"))
-        self.assertEqual(said.replace("stopped", "choice"), self.said)
-        for path in sorted((self.folder / "choice").rglob("*")):
-            if path.is_file():
-                other = (self.folder / "stopped") / path.relative_to((self.folder / "choice"))
-                self.assertEqual(path.read_bytes(), other.read_bytes(), path)
+        self.goes_on("stopped", "--threads", "1")
+
+    def goes_on(self, name, *more):
+        """To the bytes of the choice that was never stopped, and nothing else is left."""
+        said = self.ok(*self.choose(name, "--resume", *more))
+        self.assertEqual(said.replace(name, "choice"), self.said)
+        files = [{path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+                 for folder in (self.folder / "choice", self.folder / name)]
+        self.assertEqual(files[0].keys(), files[1].keys())
+        for path, whole in files[0].items():
+            self.assertEqual(whole, files[1][path], path)
+
+    def test_a_choice_killed_ten_times_goes_on_to_the_same_bytes(self):
+        """Each time once a task more is there, somewhere in the next ones."""
+        made = lambda: len(list((self.folder / "killed").glob("tasks/*/rows.csv.gz")))
+        codes = []
+        for kill in range(10):
+            before = made()
+            process = subprocess.Popen([KVSIM, *map(str, self.choose("killed", *(["--resume"] if kill else [])))], cwd=self.folder,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while process.poll() is None and made() == before:
+                time.sleep(0.002)
+            time.sleep(0.01 * kill)
+            process.kill()
+            codes.append(process.wait())
+        self.assertIn(-signal.SIGKILL, codes)
+        self.goes_on("killed")
 
     def test_a_step_is_a_cap_as_cost_fit_says(self):
         """Each setting keeps what it may of a prompt of that length, and one token more would take longer."""
