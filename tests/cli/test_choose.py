@@ -80,6 +80,7 @@ class Choose(CommandTest):
         self.assertAlmostEqual(float(winner[0]["kept"]), sum(kept[best]) / len(kept[best]))
         self.assertAlmostEqual(float(winner[0]["kl"]), sum(kl[best]) / len(kl[best]))
         self.assertIn(f"setting    {winner[0]['setting']} at ", self.said)
+        self.assertRegex(self.said, r"holds      \S+ \S+ after the answer; a whole prompt takes \S+ \S+\n")
 
     def test_nothing_that_is_tried_holds_more_than_the_cap(self):
         tried = table(self.folder / "choice" / "tables" / "tried.csv")
