@@ -3,7 +3,7 @@
 # answer as many prompts in all; on the prompts that confirmed it. Run it in an empty folder with kvsim on the PATH; what is there is not
 # made again. Some six hours of one core; the table goes to standard output as CSV. NAMES: some of the tasks (keys ruler passkey needle
 # values variables). TOKENS: their length. MODEL and CAPS: another model, and its caps in bytes, as in MODEL=traces/sample/model
-# CAPS="200KiB 400KiB 800KiB".
+# CAPS="200KiB 400KiB 800KiB". In choice.csv passkey and needle are of TOKENS=500 CAPS="1125KiB 2812KiB".
 set -euo pipefail
 model=${MODEL:-$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")}
 read -ra caps <<<"${CAPS:-2250KiB 5625KiB}"
@@ -82,15 +82,12 @@ for name in ${NAMES:-keys ruler passkey needle}; do
     for cap in "${caps[@]}"; do guess "$name" "$cut" "$cap"; done
   done
 done
-python3 - "${caps[@]}" <<'END'
-import csv, glob, math, os, sys
+PYTHONPATH=$(dirname "${BASH_SOURCE[0]}")/../../tools/python python3 - "${caps[@]}" <<'END'
+import csv, glob, os, sys
+from kinds_by_length import wilson
 def kept(rows):
     judged = [row for row in rows if row["right_full"] == "1"]
     return sum(row["right"] == "1" for row in judged), len(judged)
-def wilson(right, n):
-    z, share = 1.96, right / n
-    middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return "\u2013".join(f"{100 * (middle + sign * half) / (1 + z * z / n):.0f}" for sign in (-1, 1)) + " %"
 out = csv.writer(sys.stdout, lineterminator="\n")
 out.writerow(["task", "tokens", "cut", "cap", "chosen", "kept in the search", "chosen keeps", "of", "interval (95 %)", "best default", "default keeps", "best code of everything that fits",
               "code keeps", "best of random settings", "random keeps"])
@@ -113,5 +110,5 @@ for path in sorted(glob.glob("*-prompt.csv") + glob.glob("*-question.csv")):
         guess = [row for row in csv.DictReader(open(f"{name}-{cap}-guess.csv")) if row["mode"] == "greedy"]
         task, cut = name.split("-")
         out.writerow([task, os.environ.get("TOKENS", 1000), cut, cap, won["setting"], f"{float(won['kept']):.2f}",
-                      right := round(float(confirmed["kept"]) * of), of, wilson(right, of), *best(False), *best(True), guess[0]["policy"], kept(guess)[0]])
+                      right := round(float(confirmed["kept"]) * of), of, "{:.0f}\u2013{:.0f} %".format(*wilson(right, of)), *best(False), *best(True), guess[0]["policy"], kept(guess)[0]])
 END
