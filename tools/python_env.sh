@@ -3,6 +3,7 @@
 # are those of the tests that compare with PyTorch:
 #   export KVSIM_TORCH_PYTHON=$(tools/python_env.sh)
 # It lies under ${XDG_CACHE_HOME:-~/.cache}/kvsim, named by the hash of its requirements.
+# A file whose first line is "# On top of OTHER" adds to what that one has, no dependency of its own accord.
 # PyTorch needs the CUDA libraries even on the processor, so that one downloads about 3 GB and takes 5.5 GB on disk.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,8 +19,15 @@ if [ ! -x "$made/bin/python" ]; then
   trap 'rm -rf "$making"' EXIT
   echo "making $made" >&2
   /usr/bin/python3 -m venv --without-pip "$making"
+  alone=()
+  below=$(sed -nE '1s/^# On top of ([^:]*).*/\1/p' "$requirements")
+  if [ -n "$below" ]; then
+    alone=(--no-deps)
+    packages='import sysconfig; print(sysconfig.get_path("purelib"))'
+    "$(tools/python_env.sh "$below")" -c "$packages" > "$("$making/bin/python" -c "$packages")/below.pth"
+  fi
   /usr/bin/python3 -m pip --python "$making/bin/python" install --quiet --disable-pip-version-check --no-cache-dir --no-compile \
-    -r "$requirements" >&2
+    "${alone[@]}" -r "$requirements" >&2
   modules=$(sed -E '/^#/d; s/[=<>].*//; s/-/_/g; s/^optimum_/optimum./; s/^mkdocs_material$/material/' "$requirements" | paste -sd,)
   "$making/bin/python" -c "import $modules" >&2
   # Scripts in bin/ contain the path of the temporary folder, so they are deleted; the interpreter finds its own path.

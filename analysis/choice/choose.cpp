@@ -8,6 +8,7 @@
 #include <numeric>
 #include <span>
 
+#include "analysis/choice/choice_page.hpp"
 #include "analysis/choice/drawn_settings.hpp"
 #include "analysis/choice/engine_recipes.hpp"
 #include "analysis/choice/shared_tasks.hpp"
@@ -132,7 +133,6 @@ class Run {
     Rivals left;
     for (TriedSetting& each : tried_) left.push_back(&each);
     Choice out;
-    out.tried = left.size();
     drop_unfitting(left);
     out.fitting = left.size();
     refuse_none(left);
@@ -145,15 +145,19 @@ class Run {
     out.found = kept_of(winner.answers);
     out.nearest = nearest();
     confirm(winner, out);
-    write_table("tried", tried_);
-    write_table("confirmed", {out.confirmed});
+    out.tried = table_of_settings(tried_);
+    if (tasks_.leads()) {
+      folder_.write("tables/tried.csv", csv_text(out.tried));
+      folder_.write("tables/confirmed.csv", csv_text(table_of_settings({out.confirmed})));
+      folder_.write(kChoicePage, choice_page(request_, out));
+    }
     return out;
   }
 
  private:
   void refuse_none(const Rivals& left) {
     if (!left.empty()) return;
-    write_table("tried", tried_);
+    if (tasks_.leads()) folder_.write("tables/tried.csv", csv_text(table_of_settings(tried_)));
     usage_error("no setting fits or runs", "--memory, --share, --tpot",
                 "See " + folder_.file("tables/tried.csv") + '.');
   }
@@ -389,8 +393,7 @@ class Run {
     return out;
   }
 
-  void write_table(const std::string& name, const std::vector<TriedSetting>& settings) {
-    if (!tasks_.leads()) return;
+  static Records table_of_settings(const std::vector<TriedSetting>& settings) {
     Records table{
         {{"setting", "", "composition"},
          {"params", "", "the same with every effective parameter"},
@@ -410,7 +413,7 @@ class Run {
                             value_of(of.kept), setting.answers.empty() ? Value() : Value(of.kl),
                             value_of(setting.held_bytes.value())});
     }
-    folder_.write("tables/" + name + ".csv", csv_text(table));
+    return table;
   }
 
   static void drop(TriedSetting& setting, const std::string& left, const std::string& why) {

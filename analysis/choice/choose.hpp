@@ -16,6 +16,7 @@
 #include "analysis/choice/race.hpp"
 #include "analysis/cost/cost_fit.hpp"
 #include "analysis/loop/evaluation.hpp"
+#include "analysis/results/records.hpp"
 #include "analysis/statistics/resamples.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "analysis/study/ranks.hpp"
@@ -37,15 +38,17 @@ struct CacheCap {
 };
 
 struct ChoiceRequest {
-  std::string folder;  ///< of the results
-  std::string model;   ///< the checkpoint, as typed
+  std::string folder;    ///< of the results
+  std::string model;     ///< the checkpoint, as typed
+  std::string workload;  ///< the file of the items, as typed
   std::vector<capture::WorkloadItem> items;
   CacheCap cap;
   std::size_t settings = 96;  ///< drawn at most
   std::uint64_t seed = 0;     ///< of settings, of the split, and of random policies
   /// Its first cut, element type, prefill chunk, threads, memory limit and tokens to generate.
   EvaluationOptions evaluation;
-  bool resume = false;  ///< go on with the choice in the folder
+  bool resume = false;   ///< go on with the choice in the folder
+  double margin = 0.01;  ///< of the full cache's answers, which the winner's are compared with
 };
 
 /// A setting and what became of it.
@@ -70,7 +73,7 @@ struct Choice {
   TriedSetting winner;                      ///< with its answers to the prompts of the search
   TriedSetting confirmed;                   ///< the same with those to the others
   std::uint64_t fitting = 0, screened = 0;  ///< settings that fit, and that answered
-  std::uint64_t tried = 0;
+  Records tried;                            ///< every setting and what became of it, as tables/tried.csv
   double bytes = 0,
          full_bytes = 0;       ///< the winner's and the full cache's, mean over the prompts that confirm
   KeptAnswers found, answers;  ///< in the search, and of the prompts that confirm

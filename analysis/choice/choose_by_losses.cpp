@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/choice/choice_page.hpp"
 #include "analysis/choice/drawn_settings.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/study/study_folder.hpp"
@@ -88,7 +89,7 @@ class LossSearch {
   double least_share_ = 1;
 };
 
-std::string table_of(const std::vector<ReplayedSetting>& settings) {
+Records table_of(const std::vector<ReplayedSetting>& settings) {
   Records table{{{"setting", "", "composition"},
                  {"params", "", "the same with every effective parameter"},
                  {"why", "", "why it cannot run; null: it does"},
@@ -98,7 +99,7 @@ std::string table_of(const std::vector<ReplayedSetting>& settings) {
   for (const ReplayedSetting& setting : settings)
     table.rows.push_back({setting.policy.text, setting.policy.composition.params, text_or_none(setting.why),
                           value_of(setting.peak_loss.value()), value_of(setting.held_bytes.value())});
-  return csv_text(table);
+  return table;
 }
 
 }  // namespace
@@ -112,8 +113,10 @@ LossChoice choose_by_losses(const LossChoiceRequest& request, const policy::Regi
     usage_error("holds something else", request.folder, "Choose another folder with -o.");
   LossChoice out = LossSearch(request, progress).choose(registry);
   StudyFolder folder(request.folder);
-  folder.write("tables/tried.csv", table_of(out.tried));
-  folder.write("tables/confirmed.csv", table_of({out.confirmed}));
+  out.table = table_of(out.tried);
+  folder.write("tables/tried.csv", csv_text(out.table));
+  folder.write("tables/confirmed.csv", csv_text(table_of({out.confirmed})));
+  folder.write(kChoicePage, choice_page(request, out));
   return out;
 }
 

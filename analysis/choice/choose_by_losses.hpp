@@ -9,6 +9,7 @@
 
 #include "analysis/asked/asked_cells.hpp"
 #include "analysis/choice/choose.hpp"
+#include "analysis/results/records.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "policies/api/registry.hpp"
 #include "sim/base/progress.hpp"
@@ -17,7 +18,9 @@
 namespace kvsim::analysis {
 
 struct LossChoiceRequest {
-  std::string folder;  ///< of the tables
+  std::string folder;              ///< of the tables
+  std::vector<std::string> files;  ///< of the runs, as typed
+  trace::Cut cut;                  ///< of all runs
   std::vector<const trace::Sequence*> runs;
   CacheCap cap;               ///< bytes or a share of them
   std::size_t settings = 64;  ///< drawn at most
@@ -40,6 +43,7 @@ struct LossChoice {
   ReplayedSetting confirmed;  ///< the first on the others
   std::size_t chose = 0, confirm = 0;  ///< runs
   double full_bytes = 0;               ///< mean over the runs that confirm
+  Records table;                       ///< tables/tried.csv
   double least_share = 1;              ///< of a prompt's tokens that the cap buys, over all runs
 };
 

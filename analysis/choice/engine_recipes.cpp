@@ -58,6 +58,9 @@ constexpr Known kKnown[] = {
      "CapPress(" PRESS ", tau={tau}, n_future_positions={future}, n_sink={sinks})"},
     {"kvpress", "cur_dkv(block={block},of=both,sinks={sinks},granularity=1,tie=oldest)+uniform()",
      "CURPress(" PRESS ", num_sinks={sinks}, local_window_size={block})"},
+    {"kvpress", "kvzip(file=run,plus=false,sinks={sinks},window=0,tie=oldest)+one_threshold()",
+     "KVzipPress(" PRESS ", n_sink={sinks})",
+     "repeats chunks of 2048, gives a chat template no score, and lets a head keep nothing but sinks"},
     {"vLLM", "full()+uniform()+fp8(format={format},scale=one)", "--kv-cache-dtype fp8_{format}"},
     {"vLLM", "full()+uniform()+int8(variant=vllm)", "--kv-cache-dtype int8_per_token_head"},
     {"vLLM",
@@ -121,13 +124,13 @@ std::string filled(std::string_view words, const Values& values) {
 
 }  // namespace
 
-std::vector<EngineRecipe> engine_recipes(const std::string& params, double share) {
+std::vector<EngineRecipe> engine_recipes(const std::string& params, std::optional<double> share) {
   std::vector<EngineRecipe> out;
   for (const Known& known : kKnown) {
     std::optional<Values> values = matched(known.setting, params);
     if (!values) continue;
-    (*values)["share"] = rounded_text(share, 3);
-    (*values)["gone"] = rounded_text(1 - share, 3);
+    (*values)["share"] = share ? rounded_text(*share, 3) : "share";
+    (*values)["gone"] = share ? rounded_text(1 - *share, 3) : "1 - share";
     out.push_back({known.engine, filled(known.words, *values), known.apart});
   }
   return out;

@@ -1,5 +1,6 @@
 #pragma once
 /// How a setting is asked of engines and libraries that can do it.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@ struct EngineRecipe {
 };
 
 /// `params`: a composition with every effective parameter; `share`: of the prompt's tokens that it keeps,
-/// from 0 to 1. Empty: no engine in the list does this.
-std::vector<EngineRecipe> engine_recipes(const std::string& params, double share);
+/// from 0 to 1; none: the words have a variable of that name. Empty: no engine in the list does this.
+std::vector<EngineRecipe> engine_recipes(const std::string& params, std::optional<double> share = {});
 
 }  // namespace kvsim::analysis

@@ -337,15 +337,23 @@ class LiveMeans {
   array cuts_, metrics_, policies_, means_, behind_, costs_, verdicts_;
 };
 
+array json_of(const std::vector<Figure>& figures) {
+  array out;
+  for (const Figure& figure : figures) out.push_back(json_of(figure));
+  return out;
+}
+
 }  // namespace
 
 std::string live_data(const ReportedStudy& study, const std::vector<Evidence>& cuts, const PriceList& prices,
                       const std::vector<Figure>& figures) {
   object out = LiveMeans(study, cuts, prices).made(prices);
-  array drawn;
-  for (const Figure& figure : figures) drawn.push_back(json_of(figure));
-  out["figures"] = std::move(drawn);
+  out["figures"] = json_of(figures);
   return boost::json::serialize(out);
+}
+
+std::string live_data(const std::vector<Figure>& figures) {
+  return boost::json::serialize(object{{"figures", json_of(figures)}});
 }
 
 }  // namespace kvsim::analysis

@@ -14,5 +14,7 @@ namespace kvsim::analysis {
 /// One JSON object; numbers are exact. `cuts`: the evidence at each.
 std::string live_data(const ReportedStudy& study, const std::vector<Evidence>& cuts, const PriceList& prices,
                       const std::vector<Figure>& figures);
+/// The same of a page that has figures alone.
+std::string live_data(const std::vector<Figure>& figures);
 
 }  // namespace kvsim::analysis

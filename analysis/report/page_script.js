@@ -421,14 +421,15 @@ const bytes = (n) => {
   const raw = atob(at("data").textContent);
   const packed = Uint8Array.from(raw, (c) => c.charCodeAt(0));
   study = JSON.parse(await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
-  if (study.means.length) firstScreen();
-  else at("verdict").textContent = "There are no means of any metric: no policy ran, or the study asked for analyses alone.";
+  if (study.means?.length) firstScreen();
+  else if (study.means) at("verdict").textContent = "There are no means of any metric: no policy ran, or the study asked for analyses alone.";
   const figures = new Map(study.figures.map((figure) => [figure.name, figure]));
-  for (const box of document.querySelectorAll("details.figure"))
-    box.addEventListener("toggle", () => {
-      const plot = box.querySelector(".plot");
-      if (box.open && !plots.has(plot)) drawFigure(plot, figures.get(plot.dataset.figure));
-    });
+  for (const box of document.querySelectorAll("details.figure")) {
+    const plot = box.querySelector(".plot");
+    const draw = () => { if (box.open && !plots.has(plot)) drawFigure(plot, figures.get(plot.dataset.figure)); };
+    box.addEventListener("toggle", draw);
+    draw();
+  }
   const again = () => { for (const draw of plots.values()) draw(); };
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; again(); } });

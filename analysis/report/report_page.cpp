@@ -7,19 +7,15 @@
 
 #include "analysis/cost/price_table.hpp"
 #include "analysis/report/live_data.hpp"
+#include "analysis/report/page_frame.hpp"
 #include "analysis/report/study_summary.hpp"
 #include "analysis/report/winners.hpp"
 #include "analysis/report/wording.hpp"
 #include "analysis/results/cuts.hpp"
 #include "analysis/results/numbers.hpp"
-#include "sim/base/gzip.hpp"
 #include "sim/base/version.hpp"
 
 namespace kvsim::analysis {
-
-// page_style.css and page_script.js, compiled in (CMakeLists.txt).
-std::string_view page_style();
-std::string_view page_script();
 
 namespace {
 
@@ -53,41 +49,14 @@ class Page {
   }
 
   std::string make() && {
-    html_.verbatim("<!DOCTYPE html>\n");
-    {
-      const Html::Element root = html_.element("html", {{"lang", "en"}});
-      head();
-      body();
-    }
-    html_.new_line();
-    return std::move(html_).take();
-  }
-
- private:
-  void head() {
-    html_.new_line();
-    const Html::Element head = html_.element("head");
-    html_.empty("meta", {{"charset", "utf-8"}});
-    // Names in a study are from anywhere: whatever one of them might smuggle in, nothing but the page's own
-    // script and style runs, and nothing is fetched.
-    html_.empty("meta", {{"http-equiv", "Content-Security-Policy"},
-                         {"content", "default-src 'none'; style-src " + allowed_content(page_style()) +
-                                         "; script-src " + allowed_content(page_script()) +
-                                         "; base-uri 'none'; form-action 'none'"}});
-    html_.empty("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});
-    html_.empty("meta", {{"name", "generator"}, {"content", std::string("kvsim ") + kVersion}});
-    html_.leaf("title", study_.title);
-    html_.new_line();
-    const Html::Element style = html_.element("style");
-    html_.verbatim(page_style());
-  }
-
-  void body() {
-    html_.new_line();
-    const Html::Element body = html_.element("body");
-    header();
-    {
-      const Html::Element main = html_.element("main");
+    const PageFrame frame{study_.title,
+                          study_.table(kAnswersTable).rows.empty()
+                              ? "What KV cache policies would have lost on recorded runs, by kvsim."
+                              : "What a model answers through the caches of KV cache policies, by kvsim.",
+                          study_.incomplete.empty() ? "" : "This study is not complete: " + study_.incomplete,
+                          live_data(study_, cuts_, prices_, content_.figures)};
+    return framed_page(frame, [this](Html& html) {
+      html_ = &html;
       first_screen();
       limits();
       best_policies();
@@ -96,85 +65,47 @@ class Page {
       analyses();
       studied();
       method();
-    }
-    const std::string data = live_data(study_, cuts_, prices_, content_.figures);
-    html_.leaf("script", base64(gzipped(data)), {{"type", "application/octet-stream"}, {"id", "data"}});
-    const Html::Element script = html_.element("script");
-    html_.verbatim(page_script());
+    });
   }
 
-  void header() {
-    {
-      const Html::Element header = html_.element("header");
-      {
-        const Html::Element words = html_.element("div");
-        html_.leaf("h1", study_.title);
-        html_.leaf("p",
-                   study_.table(kAnswersTable).rows.empty()
-                       ? "What KV cache policies would have lost on recorded runs, by kvsim."
-                       : "What a model answers through the caches of KV cache policies, by kvsim.",
-                   {{"class", "quiet"}});
-      }
-      html_.leaf("button", "Dark theme", {{"type", "button"}, {"id", "theme"}, {"hidden", ""}});
-    }
-    if (!study_.incomplete.empty())
-      html_.leaf("p", "This study is not complete: " + study_.incomplete,
-                 {{"class", "notice"}, {"role", "note"}});
-  }
-
-  /// What a reader may ask, and the answer folded under it.
+ private:
   Html::Element asked(const std::string& id, const std::string& question) {
-    html_.new_line();
-    Html::Element opened = html_.element("details", {{"id", id}, {"class", "asked"}});
-    html_.leaf("summary", question);
-    return opened;
+    return analysis::asked(*html_, id, question);
   }
-
-  void paragraph(const std::string& text) {
-    const Html::Element opened = html_.element("p");
-    html_.prose(text);
-  }
-
-  /// Folded, with a line that says what is inside.
-  Html::Element folded(const std::string& summary) {
-    html_.new_line();
-    Html::Element opened = html_.element("details");
-    const Html::Element line = html_.element("summary");
-    html_.prose(summary);
-    return opened;
-  }
+  Html::Element folded(const std::string& summary) { return analysis::folded(*html_, summary); }
+  void paragraph(const std::string& text) { analysis::paragraph(*html_, text); }
 
   void list_findings(const Findings& all, const std::string& kind) {
-    const Html::Element list = html_.element("ol", {{"class", kind}});
+    const Html::Element list = html_->element("ol", {{"class", kind}});
     for (const Finding& finding : all) {
-      html_.new_line();
-      const Html::Element item = html_.element("li");
+      html_->new_line();
+      const Html::Element item = html_->element("li");
       paragraph(finding.text);
       if (finding.details.empty()) continue;
       const Html::Element details = folded("The numbers");
-      const Html::Element lines = html_.element("ul");
+      const Html::Element lines = html_->element("ul");
       for (const std::string& detail : finding.details) {
-        const Html::Element line = html_.element("li");
-        html_.prose(detail);
+        const Html::Element line = html_->element("li");
+        html_->prose(detail);
       }
     }
   }
 
   /// A verdict, one chart and one table; the script draws them, and answers what is chosen.
   void first_screen() {
-    const Html::Element opened = html_.element("section", {{"id", "first"}});
-    html_.leaf("p", "", {{"id", "verdict"}, {"role", "status"}});
-    html_.empty_element("div", {{"id", "controls"}});
-    html_.empty_element("div", {{"id", "chart"}, {"class", "plot"}});
-    html_.empty_element("div", {{"id", "ranking"},
-                                {"class", "scroll"},
-                                {"tabindex", "0"},
-                                {"role", "region"},
-                                {"aria-label", "Policies at the chosen budget"}});
-    const Html::Element without = html_.element("noscript");
-    html_.leaf("p",
-               "The chart and the tables of this page are drawn by its script. The numbers stand in tables/ "
-               "and figures/ beside it.");
+    const Html::Element opened = html_->element("section", {{"id", "first"}});
+    html_->leaf("p", "", {{"id", "verdict"}, {"role", "status"}});
+    html_->empty_element("div", {{"id", "controls"}});
+    html_->empty_element("div", {{"id", "chart"}, {"class", "plot"}});
+    html_->empty_element("div", {{"id", "ranking"},
+                                 {"class", "scroll"},
+                                 {"tabindex", "0"},
+                                 {"role", "region"},
+                                 {"aria-label", "Policies at the chosen budget"}});
+    const Html::Element without = html_->element("noscript");
+    html_->leaf("p",
+                "The chart and the tables of this page are drawn by its script. The numbers stand in tables/ "
+                "and figures/ beside it.");
   }
 
   void limits() {
@@ -191,51 +122,51 @@ class Page {
     if (table.rows.empty()) return;
     const Html::Element opened =
         asked("winners", "Which policy is best at each budget, and what does it cost?");
-    write_table(html_, table);
+    write_table(*html_, table);
   }
 
   void views() {
     if (content_.views.empty()) return;
     const Html::Element opened = asked("views", "What did each policy forget, word by word?");
-    const Html::Element list = html_.element("ul");
+    const Html::Element list = html_->element("ul");
     for (const std::string& name : content_.views) {
-      const Html::Element item = html_.element("li");
-      html_.leaf("a", name.substr(0, name.rfind('.')), {{"href", "views/" + url_escaped(name)}});
+      const Html::Element item = html_->element("li");
+      html_->leaf("a", name.substr(0, name.rfind('.')), {{"href", "views/" + url_escaped(name)}});
     }
   }
 
   void fact(const std::string& name, const std::string& text) {
     if (text.empty()) return;
-    html_.leaf("dt", name);
-    const Html::Element value = html_.element("dd");
-    html_.prose(text);
+    html_->leaf("dt", name);
+    const Html::Element value = html_->element("dd");
+    html_->prose(text);
   }
 
   void studied() {
     const Html::Element opened = asked("studied", "What was studied?");
     {
-      const Html::Element facts = html_.element("dl");
+      const Html::Element facts = html_->element("dl");
       for (const auto& [name, text] : study_facts(study_)) fact(name, text);
     }
     list_traces();
     list_policies();
     if (study_.configuration.empty()) return;
     const Html::Element details = folded("Effective configuration (`study.json`)");
-    html_.leaf("pre", study_.configuration, {{"tabindex", "0"}});
+    html_->leaf("pre", study_.configuration, {{"tabindex", "0"}});
   }
 
   void list_traces() {
     const SortableTable table = trace_table(study_);
     if (table.rows.empty()) return;
     const Html::Element details = folded(count_text(table.rows.size(), "trace"));
-    write_table(html_, table);
+    write_table(*html_, table);
   }
 
   void list_policies() {
     const SortableTable table = policy_table(study_);
     if (table.rows.empty()) return;
     const Html::Element details = folded("Policies and their parameters");
-    write_table(html_, table);
+    write_table(*html_, table);
   }
 
   void figures() {
@@ -243,20 +174,13 @@ class Page {
     const Html::Element opened =
         asked("figures", "What else was measured? " + count_text(content_.figures.size(), "figure"));
     if (!content_.undrawn.empty())
-      html_.leaf("p", "The files of figures/ were not drawn: " + content_.undrawn,
-                 {{"class", "notice"}, {"role", "note"}});
+      html_->leaf("p", "The files of figures/ were not drawn: " + content_.undrawn,
+                  {{"class", "notice"}, {"role", "note"}});
     for (const Figure& figure : content_.figures) write_figure(figure);
   }
 
-  /// Drawn by the script when it is unfolded.
   void write_figure(const Figure& figure) {
-    html_.new_line();
-    const Html::Element opened =
-        html_.element("details", {{"class", "figure"}, {"id", "figure-" + figure.name}});
-    html_.leaf("summary", figure.title);
-    html_.empty_element("div", {{"class", "plot"}, {"data-figure", figure.name}});
-    paragraph(figure.reading);
-    if (!figure.remark.empty()) paragraph(figure.remark);
+    const Html::Element opened = figure_element(*html_, figure, false);
     if (figure.data.columns.empty()) return;
     paragraph("For papers: `figures/" + figure.name + ".svg`; numbers: `figures/" + figure.name +
               ".csv`; script: `figures/" + figure.name + ".gp`" +
@@ -266,7 +190,7 @@ class Page {
   void folded_table(const SortableTable& table) {
     if (table.rows.empty()) return;
     const Html::Element details = folded(table.caption);
-    write_table(html_, table);
+    write_table(*html_, table);
   }
 
   bool has_analyses() const {
@@ -322,8 +246,8 @@ class Page {
   void list_notes() {
     if (study_.notes.empty()) return;
     const Html::Element details = folded("Notes of the study");
-    const Html::Element list = html_.element("ul");
-    for (const std::string& note : study_.notes) html_.leaf("li", note);
+    const Html::Element list = html_->element("ul");
+    for (const std::string& note : study_.notes) html_->leaf("li", note);
   }
 
   static SortableTable definitions(const std::string& name, const Records& records) {
@@ -339,7 +263,7 @@ class Page {
   const ReportedStudy& study_;
   const PriceList prices_;
   std::vector<Evidence> cuts_{};
-  Html html_;
+  Html* html_ = nullptr;
 };
 
 }  // namespace

@@ -6,7 +6,8 @@ how long they take.
         [--new-tokens 8] [--clock wall|cpu] [--ours command|hf|hf-batch|hf-alone] [--random FAMILY] [--csv FILE]
         [--presses PRESET ...]
 
-Needs kvpress, torch, transformers and h5py. A workload of needles is made with kvsim; the cache is cut before the question, in float32. kvpress runs its own
+Runs in $(tools/python_env.sh tests/bench/kvpress.txt). The presses are the recipes of `kvsim policy show` for the specs of
+policies/kvpress.csv. A workload of needles is made with kvsim; the cache is cut before the question, in float32. kvpress runs its own
 pipeline on the tokens, press by press, because a press is the state of the model. Of kvsim one of three ways runs beside it:
 
     command   kvsim evaluate: all of a prompt's presses at once
@@ -49,30 +50,26 @@ import torch
 import transformers
 from kvpress.utils import compute_n_kept
 
-# kvsim's presets, and the presses that they stand for.
-PRESSES = {
-    "full": None,
-    "snapkv.kvpress": kvpress.SnapKVPress,
-    "h2o.kvpress": kvpress.ObservedAttentionPress,
-    "tova.kvpress": kvpress.TOVAPress,
-    "l2_norm.kvpress": kvpress.KnormPress,
-    "keydiff.kvpress": kvpress.KeyDiffPress,
-    "pyramidkv.kvpress": kvpress.PyramidKVPress,
-    "adakv.kvpress": lambda compression_ratio: kvpress.AdaKVPress(kvpress.SnapKVPress(compression_ratio)),
-    "streaming_llm(decode=false)": kvpress.StreamingLLMPress,
-    "expected_attention": kvpress.ExpectedAttentionPress,
-    "cap_kv": kvpress.CapPress,
-    "cur_dkv": kvpress.CURPress,
-    "kvzip(sinks=4)+one_threshold": kvpress.KVzipPress,
-    "blockwise": lambda compression_ratio: kvpress.BlockPress(kvpress.KeyDiffPress(compression_ratio)),
-}
-NAMED = {re.sub(r"\([^)]*\)", "", name): name for name in PRESSES}  # as results have them
+PRESSES = {"full": None}  # what kvpress.csv names, and the press that `kvsim policy show` says it is, in kvpress's words
+NAMED = {}  # the same specs, as results have them
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 EAGER = {"h2o.kvpress"}  # kvpress needs the attention weights there, and forbids them elsewhere
 # Layers of unequal length: kvpress fails on a question of several tokens, because transformers makes one mask for all layers. Fed
 # one by one they need none.
 UNEVEN = {"pyramidkv.kvpress"}
 RESULT = ("spec", "model", "ratio", "prompts", "context", "lanes", "differ", "tied")
 TIE = 1e-4  # scores as close as this, relative to the larger, are equal up to rounding
+
+
+def read_presses(arguments):
+    with open(SOURCE / "policies/kvpress.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["spec"] and row["spec"] in (arguments.presses or [row["spec"]])]
+    for row in rows:
+        shown = subprocess.run([arguments.kvsim, "policy", "show", row["spec"]], capture_output=True, text=True, check=False).stdout
+        recipe = re.search(rf"^  kvpress: ({row['press']}\(.*)$", shown, re.MULTILINE)
+        if recipe:
+            PRESSES[row["spec"]] = recipe[1]
+    NAMED.update({re.sub(r"\([^)]*\)", "", name): name for name in PRESSES})
 
 
 def tokenizer_of(arguments):
@@ -82,7 +79,7 @@ def tokenizer_of(arguments):
 def model_of(arguments, kind):
     if not arguments.random:
         return transformers.AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32, attn_implementation=kind).eval()
-    sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "hf"))
+    sys.path.append(str(SOURCE / "tests/hf"))
     from served_models import wide
 
     # Nothing ends a text: kvpress does not look at the first token of an answer.
@@ -209,8 +206,9 @@ class Kvpress:
         """The text that follows; scores of the context [KV heads, tokens] and sets of kept positions [KV heads], per layer."""
         pipeline = self.pipelines["eager" if name in EAGER else "one by one" if name in UNEVEN else "sdpa"]
         # So that the share of the context is the budget in whole tokens, however kvpress rounds it: what stays, and in KVzip what goes.
-        zip_press = PRESSES[name] is kvpress.KVzipPress
-        press = PRESSES[name](compression_ratio=1 - (budget + (-1e-6 if zip_press else 1e-6)) / len(context)) if name != "full" else None
+        zip_press = name.startswith("kvzip")
+        share = (budget + (-1e-6 if zip_press else 1e-6)) / len(context)
+        press = eval(PRESSES[name], vars(kvpress) | {"share": share}) if name != "full" else None
         scores = {}
         if zip_press:
             end = press.compress_post
@@ -301,8 +299,7 @@ def main():
     parser.add_argument("--csv", metavar="FILE")
     parser.add_argument("--presses", nargs="+", metavar="PRESET", help="some of them")
     arguments = parser.parse_args()
-    for name in set(PRESSES) - set(arguments.presses or PRESSES):
-        del PRESSES[name]
+    read_presses(arguments)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
@@ -343,7 +340,7 @@ def compare(arguments, kvsim, baseline):
         for name, ratio in cells:
             text, layers = answers[name, ratio]
             mine = kept[name, budgets[ratio]]
-            if PRESSES[name] is kvpress.KVzipPress:  # a tie may be one of two layers
+            if name.startswith("kvzip"):  # a tie may be one of two layers
                 mine, layers = [sum(mine, [])], [(torch.cat([scores for scores, _ in layers]), sum((of_layer for _, of_layer in layers), []))]
             tied, differing = compare_kept(mine, layers)
             tied_lanes[name, ratio] += tied

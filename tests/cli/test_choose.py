@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """Tests kvsim choose on the shipped model: the split, the rounds, the confirmation, and going on after a stop."""
+import base64
 import csv
 import gzip
+import html
 import io
 import itertools
 import json
 import math
+import re
 import shutil
 import signal
 import statistics
 import subprocess
 import time
+import unittest
 
+import browser
 import kvsim_command
 from kvsim_command import KVSIM, SOURCE, CommandTest
 
@@ -81,6 +86,38 @@ class Choose(CommandTest):
         self.assertAlmostEqual(float(winner[0]["kl"]), sum(kl[best]) / len(kl[best]))
         self.assertIn(f"setting    {winner[0]['setting']} at ", self.said)
         self.assertRegex(self.said, r"holds      \S+ \S+ after the answer; a whole prompt takes \S+ \S+\n")
+
+    def page(self, name, said, measure):
+        """What was said, and every setting that was measured where the table has it; the chosen one found and confirmed."""
+        page = (self.folder / name / "choice.html").read_text()
+        for line in said.partition("\ntables ")[0].splitlines():
+            self.assertIn(line[11:], html.unescape(page))
+        data = json.loads(gzip.decompress(base64.b64decode(re.search('id="data">([^<]*)<', page)[1])))
+        found, luck = (panel["series"] for panel in data["figures"][0]["panels"])
+        tried = [row for row in table(self.folder / name / "tables" / "tried.csv") if row[measure] and row["held_bytes"]]
+        self.assertEqual(sorted((one["label"], *one["points"][0][:2]) for one in found),
+                         sorted((row["setting"], float(row["held_bytes"]) / 2**20, float(row[measure])) for row in tried))
+        (confirmed,) = table(self.folder / name / "tables" / "confirmed.csv")
+        chosen = next(float(row[measure]) for row in tried if row["params"] == confirmed["params"])
+        self.assertEqual([one["group"] for one in found].count("chosen"), 1)
+        for value, shown in zip((chosen, float(confirmed[measure])), luck[0]["points"], strict=True):
+            self.assertAlmostEqual(value, shown[1])
+        return luck[0]["points"]
+
+    def test_the_page_shows_what_was_found_and_what_was_confirmed(self):
+        for (_, value, low, high), task in zip(self.page("choice", self.said, "kept"), ("search", "confirm")):
+            self.assertTrue(low <= value <= high and high - low > 0.1, task)
+
+    @unittest.skipIf(browser.CHROMIUM is None, "chromium is not installed")
+    def test_the_page_is_drawn_on_wide_and_narrow_screens(self):
+        with browser.Browser() as tab:
+            for width in (1280, 420):
+                tab.size(width)
+                tab.open(self.folder / "choice" / "choice.html")
+                wide, drawn = tab.run("return [document.documentElement.scrollWidth, document.querySelectorAll('.plot svg[role=img]').length]")
+                self.assertLessEqual(wide, width)
+                self.assertEqual(drawn, 2)
+            self.assertEqual(tab.problems, [])
 
     def test_nothing_that_is_tried_holds_more_than_the_cap(self):
         tried = table(self.folder / "choice" / "tables" / "tried.csv")
@@ -177,6 +214,7 @@ class Choose(CommandTest):
         self.assertEqual(losses, sorted(losses))
         self.assertIn(f"setting    {ran[0]['setting']} at ", said)
         self.assertIn("orders policies as answers do on one model of two", said)
+        self.page("losses", said, "peak_loss")
         # kvsim replay says the same of the two runs that chose, and of the two that confirm.
         (confirmed,) = table(self.folder / "losses" / "tables" / "confirmed.csv")
         of_runs = {}

@@ -1,16 +1,14 @@
 // kvsim choose: the setting of a cache that answers best under a cap, on prompts that the search never saw.
-#include <cmath>
+#include <iomanip>
 #include <ostream>
 
+#include "analysis/choice/choice_facts.hpp"
+#include "analysis/choice/choice_page.hpp"
 #include "analysis/choice/choose.hpp"
 #include "analysis/choice/choose_by_losses.hpp"
-#include "analysis/choice/engine_recipes.hpp"
 #include "analysis/choice/shared_tasks.hpp"
-#include "analysis/results/numbers.hpp"
 #include "analysis/study/rank_leader.hpp"
-#include "sim/base/byte_text.hpp"
 #include "sim/base/read_file.hpp"
-#include "sim/base/shell_word.hpp"
 #include "sim/base/sizes.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"
@@ -25,7 +23,7 @@ namespace {
 struct ChooseOptions {
   analysis::ChoiceRequest request;
   std::vector<std::string> traces;
-  std::string sequence, workload, fields, memory, share, tpot, cut = "prompt", loss = "1%";
+  std::string sequence, fields, memory, share, tpot, cut = "prompt", loss = "1%";
   CostOptions served;
   std::optional<std::uint64_t> max_new_tokens;
   bool chat = false, quiet = false;
@@ -61,82 +59,16 @@ analysis::CacheCap cap_of(const ChooseOptions& options) {
   return {.bytes = *bytes, .text = options.memory};
 }
 
-std::string percent(double share) {
-  return analysis::rounded_text(100 * share, 0) + " %";
-}
-
-std::string answers_text(const analysis::KeptAnswers& kept) {
-  const std::string of_prompts = std::to_string(kept.prompts) + " prompts";
-  if (kept.of == 0)
-    return "none of " + of_prompts + " is judged; KL " + analysis::rounded_text(kept.kl) + " nats";
-  return std::to_string(kept.right) + " of the " + std::to_string(kept.of) +
-         " that the full cache answers of " + of_prompts + ": " +
-         percent(static_cast<double>(kept.right) / static_cast<double>(kept.of)) + " (95 % interval " +
-         analysis::rounded_text(100 * kept.share.low, 0) + " to " +
-         analysis::rounded_text(100 * kept.share.high, 0) + ")";
-}
-
-/// Whether it loses less of the full cache's answers than the margin, as far as the interval tells.
-std::string margin_text(const analysis::KeptAnswers& kept, double loss) {
-  const std::string margin = percent(loss) + " of the full cache's answers: ";
-  if (kept.share.low >= 1 - loss) return "loses less than " + margin + "shown";
-  if (kept.share.high < 1 - loss) return "loses more than " + margin + "shown";
-  return "loses less than " + margin + "open; more prompts would tell";
-}
-
-/// What engines do it, a line each behind `first`; empty: none.
-std::string recipe_lines(const analysis::AskedPolicy& policy, double share, const std::string& first) {
-  std::string out;
-  for (const analysis::EngineRecipe& recipe : analysis::engine_recipes(policy.composition.params, share))
-    out += (out.empty() ? first : std::string(11, ' ')) + recipe.engine + ": " + recipe.words +
-           (recipe.apart.empty() ? "" : " (" + recipe.apart + ")") + '\n';
-  return out;
-}
-
-constexpr const char* kNoEngine = "engine     none of those that kvsim knows does this";
-
-std::string recipes_text(const analysis::Choice& choice, double share) {
-  std::string out = recipe_lines(choice.winner.policy, share, "engine     ");
-  if (!out.empty()) return out;
-  out = kNoEngine;
-  if (!choice.nearest) return out + ", and none of what they do answered\n";
-  const analysis::Standing standing = analysis::standing(choice.nearest->answers);
-  share = choice.nearest->budget_share.value().value_or(1);
-  return out + "; nearest of those tried:\n           " + choice.nearest->policy.text + ", which kept " +
-         (standing.kept ? percent(*standing.kept) : "-") + " of " +
-         std::to_string(choice.nearest->answers.size()) + " prompts of the search\n" +
-         recipe_lines(choice.nearest->policy, share, std::string(11, ' '));
-}
-
-/// What the cap buys of a prompt's tokens, as a budget, rounded down.
-std::string budget_text(const analysis::RunningMean& share) {
-  return analysis::rounded_text(std::floor(1000 * share.value().value_or(1)) / 10, 1) + '%';
-}
-
-std::string mean_bytes(double mean) {
-  return bytes_text(static_cast<std::uint64_t>(std::llround(mean)));
-}
-
-void print(const ChooseOptions& options, double loss, const analysis::Choice& choice) {
-  const std::string& setting = choice.winner.policy.text;
-  const std::string budget = budget_text(choice.confirmed.budget_share);
-  front_end().results() << "setting    " << setting << " at " << budget << " of the tokens\n"
-                        << "holds      " << mean_bytes(choice.confirmed.held_bytes.value().value_or(0))
-                        << " after the answer; a whole prompt takes " << mean_bytes(choice.full_bytes) << '\n'
-                        << "answers    " << answers_text(choice.answers) << '\n'
-                        << "margin     " << margin_text(choice.answers, loss) << '\n'
-                        << "search     " << choice.tried << " settings: " << choice.fitting << " fit, "
-                        << choice.screened << " answered. There it kept "
-                        << (choice.found.of == 0 ? "-"
-                                                 : percent(static_cast<double>(choice.found.right) /
-                                                           static_cast<double>(choice.found.of)))
-                        << ", with the luck of the best of many\n"
-                        << "again      kvsim evaluate "
-                        << shell_words({"--model", options.request.model, "--workload", options.workload,
-                                        "--cut", options.cut, "--policy", setting, "--budget", budget})
-                        << "\nPython     kvsim.hf.Cache(model, \"" << setting << "\", \"" << budget << "\")\n"
-                        << recipes_text(choice, choice.confirmed.budget_share.value().value_or(1))
-                        << "tables     " << options.request.folder << "/tables\n";
+void print(const std::vector<analysis::ChoiceFact>& facts, const std::string& folder) {
+  std::ostream& out = front_end().results();
+  const auto line = [&](const std::string& name, const std::string& text) {
+    out << std::left << std::setw(11) << name;
+    for (const char each : text) out << each << (each == '\n' ? std::string(11, ' ') : "");
+    out << '\n';
+  };
+  for (const analysis::ChoiceFact& fact : facts) line(fact.name, fact.text);
+  line("tables", folder + "/tables");
+  line("page", folder + '/' + analysis::kChoicePage);
 }
 
 /// The choice; of ranks 1 and up without a word: rank 0 tells.
@@ -145,8 +77,9 @@ analysis::Choice made_choice(ChooseOptions& options, analysis::Ranks* ranks, boo
   request.cap = cap_of(options);
   request.evaluation.cuts = {trace::parse_cut(options.cut)};
   if (ranks != nullptr && request.evaluation.threads == 0) request.evaluation.threads = ranks->threads();
-  request.items = capture::parse_workload(read_file(options.workload, capture::kMaxWorkloadBytes),
-                                          options.workload, capture::parse_line_fields(options.fields));
+  request.items =
+      capture::parse_workload(read_file(options.request.workload, capture::kMaxWorkloadBytes),
+                              options.request.workload, capture::parse_line_fields(options.fields));
   const std::string folder = checkpoint_at(request.model);
   analysis::Evaluation model(folder);
   std::vector<std::string> notes;
@@ -160,22 +93,9 @@ analysis::Choice made_choice(ChooseOptions& options, analysis::Ranks* ranks, boo
   });
 }
 
-/// analysis/TRUST.md in a line.
-const char* worth_of_losses(const trace::Cut& cut, double share) {
-  if (cut.at == trace::Cut::At::prompt)
-    return "with the question known, this loss orders policies as answers do on two models of two";
-  return analysis::trusts_peak_loss(cut, share)
-             ? "with the question not known, this loss orders policies as answers do on one model of two"
-             : "with the question not known and so little kept, no loss orders policies as answers do";
-}
-
-std::string runs_text(std::size_t runs) {
-  return std::to_string(runs) + (runs == 1 ? " run" : " runs");
-}
-
 /// Without a checkpoint: by what replays of recorded runs lose.
 void choose_by_losses(const ChooseOptions& options) {
-  if (!options.request.model.empty() || !options.workload.empty() || !options.tpot.empty() ||
+  if (!options.request.model.empty() || !options.request.workload.empty() || !options.tpot.empty() ||
       options.request.resume)
     usage_error("cannot be with a model", "--trace", "Leave --model, --workload, --tpot and --resume out.");
   const trace::Cut cut = trace::parse_cut(options.cut);
@@ -184,49 +104,25 @@ void choose_by_losses(const ChooseOptions& options) {
     for (ChosenSequence& run : chosen_sequences(file, options.sequence, {cut}))
       runs.push_back(std::move(run));
   const analysis::ChoiceRequest& asked = options.request;
-  analysis::LossChoiceRequest request{asked.folder,   {},         cap_of(options),
-                                      asked.settings, asked.seed, asked.evaluation.threads};
+  analysis::LossChoiceRequest request{asked.folder,    options.traces, cut,        {},
+                                      cap_of(options), asked.settings, asked.seed, asked.evaluation.threads};
   for (const ChosenSequence& run : runs) request.runs.push_back(&run.sequence);
   const analysis::LossChoice choice = followed("choose", options.quiet, [&](Progress& progress) {
     return analysis::choose_by_losses(request, front_end().policies(), progress);
   });
-  const analysis::ReplayedSetting &found = choice.tried.front(), &again = choice.confirmed;
-  const std::string& setting = found.policy.text;
-  const std::string budget = budget_text(again.budget_share);
-  const auto loss = [](const analysis::ReplayedSetting& of) {
-    return analysis::rounded_text(of.peak_loss.value().value_or(0));
-  };
-  std::vector<std::string> words{"kvsim", "replay"};
-  words.insert(words.end(), options.traces.begin(), options.traces.end());
-  for (const std::string& word :
-       {std::string("--cut"), options.cut, std::string("--policy"), setting, std::string("--budget"), budget})
-    words.push_back(word);
-  const std::string engines =
-      recipe_lines(found.policy, again.budget_share.value().value_or(1), "engine     ");
-  front_end().results()
-      << "setting    " << setting << " at " << budget << " of the tokens\n"
-      << "holds      " << mean_bytes(again.held_bytes.value().value_or(0)) << " of "
-      << mean_bytes(choice.full_bytes) << " a run\n"
-      << "loses      " << loss(again) << " of what is attended most (peak loss), on "
-      << runs_text(choice.confirm) << " that did not choose\n"
-      << "search     " << choice.tried.size() << " settings on " << runs_text(choice.chose)
-      << "; there it lost " << loss(found) << ", with the luck of the best of many\n"
-      << "worth      " << worth_of_losses(cut, choice.least_share) << '\n'
-      << "           codes are not tried: they lose no attention. --model and --workload choose by answers\n"
-      << "again      " << shell_words(words) << '\n'
-      << (engines.empty() ? std::string(kNoEngine) + '\n' : engines) << "tables     " << asked.folder
-      << "/tables\n";
+  print(analysis::facts_of(request, choice), asked.folder);
 }
 
 void choose(ChooseOptions& options) {
   if (!options.traces.empty()) return choose_by_losses(options);
-  if (options.request.model.empty() || options.workload.empty())
+  if (options.request.model.empty() || options.request.workload.empty())
     usage_error("says what answers, and what", "--model, --workload",
                 "Give both, or recorded runs: --trace FILE, which are replayed.");
   analysis::Ranks* const ranks = front_end().ranks();
   const auto lead = [&] {
-    const double loss = parse_share(options.loss, "--loss");
-    print(options, loss, made_choice(options, ranks, options.quiet));
+    options.request.margin = parse_share(options.loss, "--loss");
+    const analysis::Choice choice = made_choice(options, ranks, options.quiet);
+    print(analysis::facts_of(options.request, choice), options.request.folder);
   };
   if (ranks == nullptr) return lead();
   if (ranks->rank() == 0) return analysis::lead_ranks(*ranks, lead);
@@ -247,7 +143,7 @@ void add_choose_command(Command app) {
   const auto options = std::make_shared<ChooseOptions>();
   analysis::ChoiceRequest& request = options->request;
   command.add_option("--model", request.model, "DIR", "As of kvsim evaluate");
-  command.add_option("--workload,--prompts", options->workload, "FILE",
+  command.add_option("--workload,--prompts", request.workload, "FILE",
                      "Prompts and answers, as of kvsim evaluate; half of them search, half confirm");
   command.add_option(
       "--trace", options->traces, "FILE",

@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <ostream>
 
+#include "analysis/choice/engine_recipes.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/joined.hpp"
@@ -80,6 +81,18 @@ void write_departures(std::ostream& out, const std::vector<policy::Departure>& d
   if (!departures.empty()) out << "\nElsewhere and here\n";
   for (const policy::Departure& departure : departures)
     out << wrapped_text(departure.theirs, kWidth, 2) << wrapped_text("here: " + departure.ours, kWidth, 6);
+}
+
+void write_engines(std::ostream& out, const policy::Composition& composition) {
+  const std::vector<analysis::EngineRecipe> recipes = analysis::engine_recipes(composition.params);
+  if (recipes.empty()) return;
+  const bool shares = std::ranges::any_of(
+      recipes, [](const auto& recipe) { return recipe.words.find("share") != std::string::npos; });
+  out << "\nIn engines" << (shares ? ", where share is the part of the tokens that stays" : "") << '\n';
+  for (const analysis::EngineRecipe& recipe : recipes) {
+    out << "  " << recipe.engine << ": " << recipe.words << '\n';
+    if (!recipe.apart.empty()) out << wrapped_text("there: " + recipe.apart, kWidth, 6);
+  }
 }
 
 void write_params(std::ostream& out, const PolicySpec& spec) {
@@ -164,6 +177,8 @@ void write_policy(std::ostream& out, const PolicySpec& spec, const Registry& reg
   if (spec.kind() == Kind::eviction)
     write_section(out, "With its defaults", default_behaviour(spec, registry));
   write_costs(out, spec, registry);
+  if (complete(spec) && spec.kind() != Kind::replacement)
+    write_engines(out, parse_composition(sample_composition(spec, ""), registry));
   std::vector<std::string> examples;
   if (complete(spec)) examples.push_back(sample_composition(spec, ""));
   if (!spec.params.empty()) examples.push_back(sample_composition(spec, default_arguments(spec)));
@@ -194,6 +209,7 @@ void write_composition(std::ostream& out, std::string_view typed, const Registry
   for (const PolicySpec* part : parts_of(composition))
     out << wrapped_text(part->name + " (" + kind_name(*part) + "): " + part->summary, kWidth, 2);
   write_departures(out, departures_of(composition));
+  write_engines(out, composition);
   write_examples(out, {std::string(typed)});
 }
 
@@ -204,6 +220,7 @@ void write_preset(std::ostream& out, const PresetSpec& preset, const Registry& r
   write_section(out, "In full", composition.params);
   write_departures(out, departures_of(composition));
   write_section(out, "Paper", preset.paper);
+  write_engines(out, composition);
   write_examples(out, {preset.name});
 }
 

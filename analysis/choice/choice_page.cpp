@@ -1,0 +1,194 @@
+#include "analysis/choice/choice_page.hpp"
+
+#include <algorithm>
+
+#include "analysis/choice/choice_facts.hpp"
+#include "analysis/drawing/figure.hpp"
+#include "analysis/report/live_data.hpp"
+#include "analysis/report/page_frame.hpp"
+#include "analysis/report/sortable_table.hpp"
+
+namespace kvsim::analysis {
+namespace {
+
+/// What both kinds of choice show.
+struct ShownChoice {
+  std::string cap, words;
+  std::vector<ChoiceFact> facts;
+  const Records& tried;
+  const char* measure;     ///< column of `tried` by which settings are compared
+  Axis axis;               ///< of that
+  std::string setting;     ///< the chosen one
+  Point found, confirmed;  ///< it, in the search and afterwards
+  std::string afterwards;
+  std::string method;
+};
+
+/// A point of the table, and with what others it shares a colour.
+struct ShownSetting {
+  std::string name, group;
+  Point at;
+};
+
+/// In the order in which they left; the chosen one has no group.
+std::vector<ShownSetting> settings_of(const ShownChoice& shown) {
+  const Records& tried = shown.tried;
+  const auto left = static_cast<std::size_t>(std::ranges::find(tried.columns, "left", &ColumnInfo::key) -
+                                             tried.columns.begin());
+  const std::size_t measure = tried.column(shown.measure), held = tried.column("held_bytes"),
+                    name = tried.column("setting");
+  std::vector<ShownSetting> out;
+  for (const std::vector<Value>& row : tried.rows) {
+    const auto value = number(row[measure]), bytes = number(row[held]);
+    if (!value || !bytes) continue;
+    ShownSetting each{text(row[name]), "tried", {*bytes / (1 << 20), *value}};
+    if (each.name == shown.setting)
+      each = {each.name, "", {each.at.x, each.at.y, shown.found.low, shown.found.high}};
+    else if (left < row.size())
+      each.group = "left after " + text(row[left]);
+    out.push_back(std::move(each));
+  }
+  std::ranges::stable_sort(out, [](const ShownSetting& a, const ShownSetting& b) {
+    return a.group.empty() != b.group.empty() ? b.group.empty() : a.group < b.group;
+  });
+  return out;
+}
+
+Panel tried_panel(const ShownChoice& shown) {
+  Chart chart{{.label = "held after the answer (MiB)"}, shown.axis, false};
+  std::string before;
+  int groups = -1;
+  for (const ShownSetting& each : settings_of(shown)) {
+    Series series{.label = each.name, .points = {each.at}};
+    if (each.group.empty()) {
+      series.policy = each.name;
+      series.group = "chosen";
+    } else {
+      groups += each.group != before ? 1 : 0;
+      before = series.group = each.group;
+      series.colour = groups;
+      series.weight = groups == 0 ? Weight::faint : Weight::plain;
+    }
+    chart.series.push_back(std::move(series));
+  }
+  return {"where it was found", std::move(chart)};
+}
+
+Panel luck_panel(const ShownChoice& shown) {
+  const auto ran = std::ranges::count_if(
+      shown.tried.rows,
+      [at = shown.tried.column(shown.measure)](const auto& row) { return number(row[at]).has_value(); });
+  Axis measure = shown.axis;
+  measure.low = measure.high = std::nullopt;
+  Chart chart{{.categories = {"best of " + std::to_string(ran), shown.afterwards}}, measure, false, true};
+  Series series{.label = shown.setting, .policy = shown.setting, .group = "chosen"};
+  series.points = {{0, shown.found.y, shown.found.low, shown.found.high},
+                   {1, shown.confirmed.y, shown.confirmed.low, shown.confirmed.high}};
+  chart.series.push_back(std::move(series));
+  return {"found, and confirmed", std::move(chart)};
+}
+
+Figure figure_of(const ShownChoice& shown) {
+  return {.name = "choice",
+          .title = "What was tried, and what is left of the luck",
+          .reading =
+              "Left: a point is a setting, as far as it was asked. Right: the chosen one where it was "
+              "found, which flatters it as the best of many, and where nothing was chosen: that is "
+              "the number to believe.",
+          .panels = {tried_panel(shown), luck_panel(shown)}};
+}
+
+/// Without the parameters in full, which `tables/tried.csv` has.
+SortableTable table_for_people(const Records& tried) {
+  const auto at = static_cast<std::ptrdiff_t>(tried.column("params"));
+  Records out = tried;
+  out.columns.erase(out.columns.begin() + at);
+  for (std::vector<Value>& row : out.rows) row.erase(row.begin() + at);
+  return table_of(out, "`tables/tried.csv`", out.rows.size());
+}
+
+void write_facts(Html& html, const std::vector<ChoiceFact>& facts) {
+  const Html::Element list = html.element("dl");
+  for (const ChoiceFact& fact : facts) {
+    html.leaf("dt", fact.name);
+    const Html::Element value = html.element("dd");
+    if (fact.code)
+      html.leaf("pre", fact.text, {{"tabindex", "0"}});
+    else
+      html.text(fact.text);
+  }
+}
+
+std::string cap_text(const CacheCap& cap) {
+  return cap.text + (cap.share > 0 ? " of the full one" : "");
+}
+
+std::string page_of(const ShownChoice& shown) {
+  const Figure figure = figure_of(shown);
+  return framed_page({"The best cache within " + shown.cap, shown.words, "", live_data({figure})},
+                     [&](Html& html) {
+                       write_facts(html, shown.facts);
+                       { const Html::Element drawn = figure_element(html, figure, true); }
+                       {
+                         const Html::Element opened = asked(html, "tried", "What became of each setting?");
+                         write_table(html, table_for_people(shown.tried));
+                       }
+                       const Html::Element opened = asked(html, "method", "How was it found?");
+                       paragraph(html, shown.method);
+                     });
+}
+
+}  // namespace
+
+std::string choice_page(const ChoiceRequest& request, const Choice& choice) {
+  const bool judged = choice.found.of > 0;
+  const auto point = [&](const KeptAnswers& of) {
+    if (!judged) return Point{.y = of.kl};
+    return Point{.y = of.of == 0 ? 0 : static_cast<double>(of.right) / static_cast<double>(of.of),
+                 .low = of.share.low,
+                 .high = of.share.high};
+  };
+  const Axis kept{.label = "answers of the full cache that it keeps", .low = 0, .high = 1, .percent = true},
+      kl{.label = "KL divergence from the full cache (nats)"};
+  return page_of(
+      {.cap = cap_text(request.cap),
+       .words = request.model + ", " + std::to_string(request.items.size()) + " prompts of " +
+                request.workload + ", cut " + request.evaluation.cuts.front().text() +
+                "; found by kvsim choose.",
+       .facts = facts_of(request, choice),
+       .tried = choice.tried,
+       .measure = judged ? "kept" : "kl",
+       .axis = judged ? kept : kl,
+       .setting = choice.winner.policy.text,
+       .found = point(choice.found),
+       .confirmed = point(choice.answers),
+       .afterwards = "unseen prompts",
+       .method =
+           "Settings were drawn by seed " + std::to_string(request.seed) +
+           ": published systems, evictions with their parameters, allocations and representations. What "
+           "does not fit the cap left by its `price`. The prompts were split before anything was looked at. "
+           "On two of the first half a replay dropped what loses most of what is attended most (`screen`), "
+           "where that is known to order policies as answers do. The rest answered the first half in rounds "
+           "that halve the field: by answers that the full cache gives, then by KL divergence. The chosen "
+           "one alone answered the other half. Intervals are Wilson's, of 95 %."});
+}
+
+std::string choice_page(const LossChoiceRequest& request, const LossChoice& choice) {
+  const auto point = [](const ReplayedSetting& of) { return Point{.y = of.peak_loss.value().value_or(0)}; };
+  return page_of({.cap = cap_text(request.cap),
+                  .words = std::to_string(request.runs.size()) + " recorded runs, cut " + request.cut.text() +
+                           "; found by kvsim choose.",
+                  .facts = facts_of(request, choice),
+                  .tried = choice.table,
+                  .measure = "peak_loss",
+                  .axis = {.label = "loss of what is attended most (peak loss)", .percent = true},
+                  .setting = choice.confirmed.policy.text,
+                  .found = point(choice.tried.front()),
+                  .confirmed = point(choice.confirmed),
+                  .afterwards = "other runs",
+                  .method = "Settings were drawn by seed " + std::to_string(request.seed) +
+                            " and replayed on half of the runs. The one that loses least there was replayed "
+                            "on the others."});
+}
+
+}  // namespace kvsim::analysis
