@@ -20,10 +20,14 @@ struct Known {
 #define PRESS "compression_ratio={gone}"
 #define SNAPKV_PRESS "SnapKVPress(" PRESS ", window_size={window}, kernel_size={kernel})"
 
+constexpr const char* kLlamaCpp =
+    "has the numbers of a head of Llama's kin in another order, and reads the prompt from what is coded";
+
 // Presses: policies/kvpress.csv, the rows without a difference. vLLM: its quantised caches
 // (https://docs.vllm.ai), and pull request 38378. SGLang: quantized_kv_cache of its documentation.
 // TensorRT-LLM: KvCacheConfig of its documentation. llama.cpp: -ctk and -ctv, and pull request 21038, by
-// which it rotates what it codes. OpenVINO GenAI: cache_eviction.hpp.
+// which it rotates what it codes unless the environment says otherwise. OpenVINO GenAI:
+// cache_eviction.hpp. Carried out: cli.test_kvpress, cli.test_llama_cache and cli.test_openvino.
 constexpr Known kKnown[] = {
     {"kvpress", SNAPKV "+uniform()", SNAPKV_PRESS},
     {"kvpress", SNAPKV "+pyramid(beta={beta},variant=kvpress)",
@@ -71,18 +75,19 @@ constexpr Known kKnown[] = {
     {"TensorRT-LLM", "full()+uniform()+fp8(format=e4m3,scale=one)", "KvCacheConfig(dtype=\"fp8\")",
      "takes scales from the checkpoint where it has them"},
     {"llama.cpp", "full()+uniform()+llama_cpp(keys={keys},values={values},rotate=true)",
-     "-fa on -ctk {keys} -ctv {values}"},
+     "-fa on -ctk {keys} -ctv {values}", kLlamaCpp},
     {"llama.cpp", "full()+uniform()+llama_cpp(keys={keys},values={values},rotate=false)",
-     "-fa on -ctk {keys} -ctv {values}", "rotates keys and values before it codes them, since April 2026"},
-    {"llama.cpp", "full()+uniform()+q8_0()", "-fa on -ctk q8_0 -ctv q8_0",
-     "rotates keys and values before it codes them, since April 2026"},
-    {"llama.cpp", "full()+uniform()+q4_0()", "-fa on -ctk q4_0 -ctv q4_0",
-     "rotates keys and values before it codes them, since April 2026"},
+     "-fa on -ctk {keys} -ctv {values}, and LLAMA_ATTN_ROT_DISABLE=1", kLlamaCpp},
+    {"llama.cpp", "full()+uniform()+q8_0()", "-fa on -ctk q8_0 -ctv q8_0, and LLAMA_ATTN_ROT_DISABLE=1",
+     kLlamaCpp},
+    {"llama.cpp", "full()+uniform()+q4_0()", "-fa on -ctk q4_0 -ctv q4_0, and LLAMA_ATTN_ROT_DISABLE=1",
+     kLlamaCpp},
     {"OpenVINO GenAI",
      "openvino(block=32,start={start},recent={recent},aggregation=norm_sum,snapkv_window={window},"
      "pool_width=7,kvcrush=0,anchor={anchor},draws={draws},inside=false)+uniform()",
      "CacheEvictionConfig(32 * {start}, 32 * {recent}, int({share} * prompt_tokens) // 32 * 32, "
-     "AggregationMode.NORM_SUM, snapkv_window_size={window})"},
+     "AggregationMode.NORM_SUM, snapkv_window_size={window})",
+     "evicts once it has read the first token that it generated"},
 };
 
 #undef SNAPKV

@@ -69,20 +69,22 @@ def checkpoint(folder):
     return json.loads((folder / "config.json").read_text()), tensors
 
 
-def llama(config, tensors, more=()):
-    """The file that llama.cpp's converter makes of such a checkpoint, in F32."""
-    keys = {"general.architecture": "llama", "general.name": "golden", "llama.block_count": config["num_hidden_layers"],
+def llama(config, tensors, more=(), architecture="llama"):
+    """The file that llama.cpp's converter makes of such a checkpoint, in F32. Of another `architecture`, such as exaone, which is Llama's
+    but for the order of numbers within heads, queries and keys stay as they are."""
+    keys = {"general.architecture": architecture, "general.name": "golden", "llama.block_count": config["num_hidden_layers"],
             "llama.context_length": config["max_position_embeddings"], "llama.embedding_length": config["hidden_size"],
             "llama.feed_forward_length": config["intermediate_size"],
             "llama.attention.head_count": config["num_attention_heads"],
             "llama.attention.head_count_kv": config["num_key_value_heads"],
             "llama.attention.key_length": config["head_dim"], "llama.attention.value_length": config["head_dim"],
             "llama.attention.layer_norm_rms_epsilon": config["rms_norm_eps"], "llama.rope.freq_base": config["rope_theta"],
-            "llama.vocab_size": config["vocab_size"], "tokenizer.ggml.eos_token_id": config["eos_token_id"], **dict(more)}
+            "llama.vocab_size": config["vocab_size"], "tokenizer.ggml.eos_token_id": config["eos_token_id"]}
+    keys = {key.replace("llama.", architecture + "."): value for key, value in keys.items()} | dict(more)
     stored = []
     for name, values in tensors.items():
         for heads, part in ((config["num_attention_heads"], "q_proj"), (config["num_key_value_heads"], "k_proj")):
-            if part in name:
+            if part in name and architecture == "llama":
                 values = values.reshape(heads, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
         for ours, theirs in {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
                              "model.layers": "blk", **PARTS}.items():

@@ -165,6 +165,7 @@ TEST_CASE("a recipe has the setting's numbers, and another setting has none") {
   CHECK(recipe_of("turboquant.vllm", "vLLM") == "--kv-cache-dtype turboquant_4bit_nc");
   CHECK(recipe_of("full+llama_cpp(keys=q5_1,values=f16,rotate=true)", "llama.cpp") ==
         "-fa on -ctk q5_1 -ctv f16");
+  CHECK(recipe_of("full+q4_0", "llama.cpp") == "-fa on -ctk q4_0 -ctv q4_0, and LLAMA_ATTN_ROT_DISABLE=1");
   CHECK(recipe_of("openvino(recent=2)", "OpenVINO GenAI") ==
         "CacheEvictionConfig(32 * 1, 32 * 2, int(0.250 * prompt_tokens) // 32 * 32, "
         "AggregationMode.NORM_SUM, snapkv_window_size=8)");
