@@ -6,6 +6,7 @@
 #include "analysis/results/numbers.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/shell_word.hpp"
+#include "sim/loop/cell_caches.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -57,6 +58,12 @@ std::string recipes_text(const Choice& choice) {
          " prompts of the search\n" + recipe_lines(nearest.policy, nearest.budget_share);
 }
 
+ChoiceFact python_fact(const AskedPolicy& policy, const std::string& budget) {
+  const std::string refusal = sim::CellCaches::refusal(policy.composition);
+  if (!refusal.empty()) return {"Python", "kvsim.hf.Cache does not do this: " + refusal};
+  return {"Python", "kvsim.hf.Cache(model, \"" + policy.text + "\", \"" + budget + "\")", true};
+}
+
 /// What the cap buys of a prompt's tokens, as a budget, rounded down.
 std::string budget_text(const RunningMean& share) {
   return rounded_text(std::floor(1000 * share.value().value_or(1)) / 10, 1) + '%';
@@ -98,7 +105,7 @@ std::vector<ChoiceFact> facts_of(const ChoiceRequest& request, const Choice& cho
            shell_words({"--model", request.model, "--workload", request.workload, "--cut",
                         request.evaluation.cuts.front().text(), "--policy", setting, "--budget", budget}),
        true},
-      {"Python", "kvsim.hf.Cache(model, \"" + setting + "\", \"" + budget + "\")", true},
+      python_fact(choice.winner.policy, budget),
       {"engine", recipes_text(choice), true}};
 }
 

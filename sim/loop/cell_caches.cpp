@@ -59,15 +59,8 @@ struct CellCaches::State {
 
   void plan_cell() {
     const policy::Composition& asked = composition();
-    const auto& other = asked.representation ? asked.representation : asked.selection;
-    if (other)
-      usage_error(other->spec->name + " changes " +
-                      std::string(asked.representation ? "how tokens are stored" : "which tokens are read") +
-                      "; this cache evicts",
-                  asked.name, "kvsim evaluate runs it.");
-    if (asked.needs().surprises)
-      usage_error("needs how probable each token is, which evaluate knows and this cache does not",
-                  asked.name);
+    if (const std::string why = refusal(asked); !why.empty())
+      usage_error(why, asked.name, "kvsim evaluate runs it.");
     if (prompt() > length)
       usage_error("a prompt of " + std::to_string(prompt()) + " tokens; the cache sees " +
                       std::to_string(length) + " at most",
@@ -159,6 +152,19 @@ struct CellCaches::State {
   Prefill prefill = Prefill::dense;
   std::vector<Layer> layers;
 };
+
+std::string CellCaches::refusal(const policy::Composition& composition) {
+  const policy::Needs needs = composition.needs();
+  if (composition.representation)
+    return composition.representation->spec->name + " changes how tokens are stored; this cache evicts";
+  if (composition.selection)
+    return composition.selection->spec->name + " changes which tokens are read; this cache evicts";
+  if (needs.surprises)
+    return "needs how probable each token is, which evaluate knows and this cache does not";
+  if (needs.second_pass)
+    return "needs a second pass of the model over the prompt, which evaluate makes and this cache does not";
+  return "";
+}
 
 CellCaches::CellCaches(trace::Header prompt, CellCachesRequest request)
     : state_(std::make_unique<State>(std::move(prompt), std::move(request))) {

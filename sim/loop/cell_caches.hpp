@@ -33,6 +33,9 @@ class CellCaches {
   CellCaches(trace::Header prompt, CellCachesRequest request);
   ~CellCaches();
 
+  /// Why no prompt's caches can be of it; empty: they can.
+  static std::string refusal(const policy::Composition& composition);
+
   /// dense: the prompt is processed with full attention, and begin() ranks it. stream: it is admitted token
   /// by token, as what follows it is.
   Prefill prefill() const;

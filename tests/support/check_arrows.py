@@ -54,7 +54,8 @@ ALLOWED = {
                        "analysis/report", "analysis/loop", "policies/api", "sim/replay", "sim/cost", "traces/workloads", "traces/model",
                        "traces/capture"},
     "analysis/choice": {*TRACES, "analysis/asked", "analysis/results", "analysis/statistics", "analysis/cost", "analysis/drawing",
-                        "analysis/report", "analysis/loop", "analysis/study", "policies/api", "sim/replay", "sim/cost", "traces/capture"},
+                        "analysis/report", "analysis/loop", "analysis/study", "policies/api", "sim/replay", "sim/loop", "sim/cost",
+                        "traces/capture"},
     "tools": {*ANALYSIS, "policies", "policies/api", "sim/attention", "sim/replay", "sim/inspect", "sim/loop", "sim/cost", "traces/format",
               "traces/comparison", "traces/workloads", "traces/model", "traces/capture"},
     # Nothing outside the wing of requests includes a file of it.

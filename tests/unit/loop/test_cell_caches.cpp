@@ -280,6 +280,9 @@ TEST_CASE("what a running model does not have is refused") {
   CHECK_THAT(refusal("h2o(feedback=raw)"), Catch::Contains("feedback=raw"));
   CHECK_THAT(refusal("snapkv+kivi"),
              Catch::Contains("how tokens are stored") && Catch::Contains("kvsim evaluate"));
+  CHECK_THAT(refusal("snapkv+quest"), Catch::Contains("which tokens are read"));
+  CHECK_THAT(refusal("kvzip+one_threshold"), Catch::Contains("second pass"));
+  CHECK_THAT(refusal("sirllm"), Catch::Contains("how probable"));
   CHECK_THAT(refusal("h2o(prompt=stream)+xkv"), Catch::Contains("measures the whole prompt"));
   CHECK_THAT(refusal("snapkv(window=20)", "4"), Catch::Contains("keeps 20 tokens in every lane"));
   CHECK_THAT(refusal("snapkv", "50%", 10), Catch::Contains("150 tokens") && Catch::Contains("10 at most"));

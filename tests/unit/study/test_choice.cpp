@@ -1,8 +1,10 @@
 // The parts of kvsim choose that need no model: what is drawn, and who goes on.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
 #include <set>
 
+#include "analysis/choice/choice_facts.hpp"
 #include "analysis/choice/drawn_settings.hpp"
 #include "analysis/choice/engine_recipes.hpp"
 #include "analysis/choice/race.hpp"
@@ -172,4 +174,27 @@ TEST_CASE("a recipe has the setting's numbers, and another setting has none") {
   CHECK(recipe_of("openvino.gpu", "OpenVINO GenAI").empty());
   CHECK(recipe_of("kvzip.layers", "kvpress") == "KVzipPress(compression_ratio=0.750, n_sink=0)");
   CHECK(engine_recipes("keydiff", 0.5).empty());
+}
+
+TEST_CASE("a choice is asked of kvsim.hf.Cache where that does it, and of engines") {
+  const auto said = [](const std::string& setting) {
+    Choice choice;
+    choice.winner.policy =
+        choice.confirmed.policy = {setting, policy::parse_composition(setting, policy::builtin())};
+    choice.confirmed.budget_share.add(0.25);
+    ChoiceRequest request;
+    request.evaluation.cuts = {trace::parse_cut("question")};
+    std::map<std::string, ChoiceFact> out;
+    for (const ChoiceFact& fact : facts_of(request, choice)) out[fact.name] = fact;
+    return out;
+  };
+  CHECK(said("tova")["Python"].text == "kvsim.hf.Cache(model, \"tova\", \"25%\")");
+  CHECK(said("tova")["Python"].code);
+  for (const char* other : {"kvzip.layers", "sirllm", "full+kivi", "full+quest"}) {
+    INFO(other);
+    CHECK_THAT(said(other)["Python"].text, Catch::StartsWith("kvsim.hf.Cache does not do this: "));
+  }
+  CHECK_THAT(said("kvzip.layers")["engine"].text,
+             Catch::StartsWith("kvpress: KVzipPress(compression_ratio=0.750, n_sink=0) (repeats chunks"));
+  CHECK_THAT(said("sirllm")["engine"].text, Catch::StartsWith("none of those that kvsim knows"));
 }
