@@ -1,6 +1,8 @@
 #include "analysis/choice/choice_page.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "analysis/choice/choice_facts.hpp"
 #include "analysis/drawing/figure.hpp"
@@ -98,12 +100,16 @@ Figure figure_of(const ShownChoice& shown) {
           .panels = {tried_panel(shown), luck_panel(shown)}};
 }
 
-/// Without the parameters in full, which `tables/tried.csv` has.
-SortableTable table_for_people(const Records& tried) {
-  const auto at = static_cast<std::ptrdiff_t>(tried.column("params"));
-  Records out = tried;
-  out.columns.erase(out.columns.begin() + at);
-  for (std::vector<Value>& row : out.rows) row.erase(row.begin() + at);
+/// Those that went furthest first, without the parameters in full, which `tables/tried.csv` has.
+SortableTable table_for_people(const ShownChoice& shown) {
+  Records out = shown.tried;
+  if (std::ranges::count(out.columns, "prompts", &ColumnInfo::key) > 0)
+    std::ranges::stable_sort(out.rows, std::ranges::greater(), [&](const std::vector<Value>& row) {
+      return std::pair(number(row[out.column("prompts")]), number(row[out.column("kept")]));
+    });
+  const auto params = static_cast<std::ptrdiff_t>(out.column("params"));
+  for (std::vector<Value>& row : out.rows) row.erase(row.begin() + params);
+  out.columns.erase(out.columns.begin() + params);
   return table_of(out, "`tables/tried.csv`", out.rows.size());
 }
 
@@ -131,7 +137,7 @@ std::string page_of(const ShownChoice& shown) {
                        { const Html::Element drawn = figure_element(html, figure, true); }
                        {
                          const Html::Element opened = asked(html, "tried", "What became of each setting?");
-                         write_table(html, table_for_people(shown.tried));
+                         write_table(html, table_for_people(shown));
                        }
                        const Html::Element opened = asked(html, "method", "How was it found?");
                        paragraph(html, shown.method);

@@ -1,12 +1,12 @@
-# Is kvsim choose worth it? On SmolLM2, under caps of a tenth and a quarter of the bytes in 16 bits: the chosen setting against every
+# Is kvsim choose worth it? On SmolLM2, under caps of a twentieth, a tenth and a quarter of the bytes in 16 bits: the chosen setting against every
 # eviction by its defaults, KVzip and every code of the whole cache that fits, and against the best of settings drawn at random, which
 # answer as many prompts in all; on the prompts that confirmed it. Run it in an empty folder with kvsim on the PATH; what is there is not
-# made again. Some six hours of one core; the table goes to standard output as CSV. NAMES: some of the tasks (keys ruler passkey needle
+# made again. Some nine hours of one core; the table goes to standard output as CSV. NAMES: some of the tasks (keys ruler passkey needle
 # values variables). TOKENS: their length. MODEL and CAPS: another model, and its caps in bytes, as in MODEL=traces/sample/model
-# CAPS="200KiB 400KiB 800KiB". In choice.csv passkey and needle are of TOKENS=500 CAPS="1125KiB 2812KiB".
+# CAPS="200KiB 400KiB 800KiB". In choice.csv passkey and needle are of TOKENS=500 CAPS="562KiB 1125KiB 2812KiB".
 set -euo pipefail
 model=${MODEL:-$("$(dirname "${BASH_SOURCE[0]}")/../../tools/model.sh")}
-read -ra caps <<<"${CAPS:-2250KiB 5625KiB}"
+read -ra caps <<<"${CAPS:-1125KiB 2250KiB 5625KiB}"
 
 prompts() {  # NAME KIND OPTIONS...
   [ -e "$1.jsonl" ] || kvsim workload "${@:2}" --context "${TOKENS:-1000}" --count 32 --tokenizer "$model" -o "$1.jsonl"
@@ -18,7 +18,7 @@ choose() {  # NAME CUT CAP
     kvsim choose --model "$model" --workload "$1.jsonl" --cut "$2" --memory "$3" --elem f16 --quiet -o "$folder" $([ -e "$folder" ] && echo --resume) > "$folder.txt"
 }
 
-defaults() {  # NAME CUT: at both caps, on the prompts that confirmed
+defaults() {  # NAME CUT: at all caps, on the prompts that confirmed
   local name=$1-$2
   [ -e "$name.csv" ] || {
     python3 - "$1" "$2" "${caps[@]}" <<'END'
