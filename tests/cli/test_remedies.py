@@ -100,6 +100,7 @@ LEFT_OUT = {
     r"llama-gguf-split|kvsim\[llama-cpp\]": "of another program",
     r"Put the file back": "of a file that a study captures; test_pinned_inputs.py changes one",
     r"as plain text with --prompt": "of a tokenizer that changes the text",
+    r"^kvsim evaluate runs it\.": "of kvsim.hf.Cache",
     r"^Go on with it: --resume": "of a choice; test_choose.py goes on with one",
 }
 
