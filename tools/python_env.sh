@@ -3,7 +3,7 @@
 # are those of the tests that compare with PyTorch:
 #   export KVSIM_TORCH_PYTHON=$(tools/python_env.sh)
 # It lies under ${XDG_CACHE_HOME:-~/.cache}/kvsim, named by the hash of its requirements.
-# A file whose first line is "# On top of OTHER" adds to what that one has, no dependency of its own accord.
+# A file that begins with "# On top of OTHER" adds its packages, without what they depend on, to those of OTHER.
 # PyTorch needs the CUDA libraries even on the processor, so that one downloads about 3 GB and takes 5.5 GB on disk.
 set -euo pipefail
 cd "$(dirname "$0")/.."
