@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "analysis/choice/engine_recipes.hpp"
+#include "analysis/report/wording.hpp"
 #include "analysis/results/numbers.hpp"
 #include "sim/base/byte_text.hpp"
 #include "sim/base/shell_word.hpp"
@@ -82,10 +83,6 @@ const char* worth_of_losses(const trace::Cut& cut, double share) {
              : "with the question not known and so little kept, no loss orders policies as answers do";
 }
 
-std::string runs_text(std::size_t runs) {
-  return std::to_string(runs) + (runs == 1 ? " run" : " runs");
-}
-
 }  // namespace
 
 std::vector<ChoiceFact> facts_of(const ChoiceRequest& request, const Choice& choice) {
@@ -123,9 +120,9 @@ std::vector<ChoiceFact> facts_of(const LossChoiceRequest& request, const LossCho
   return {{"setting", setting + " at " + budget + " of the tokens"},
           {"holds", mean_bytes(again.held_bytes.value().value_or(0)) + " of " +
                         mean_bytes(choice.full_bytes) + " a run"},
-          {"loses", loss(again) + " of what is attended most (peak loss), on " + runs_text(choice.confirm) +
-                        " that did not choose"},
-          {"search", std::to_string(choice.tried.size()) + " settings on " + runs_text(choice.chose) +
+          {"loses", loss(again) + " of what is attended most (peak loss), on " +
+                        count_text(choice.confirm, "run") + " that did not choose"},
+          {"search", std::to_string(choice.tried.size()) + " settings on " + count_text(choice.chose, "run") +
                          "; there it lost " + loss(found) + ", with the luck of the best of many"},
           {"worth", std::string(worth_of_losses(request.cut, choice.least_share)) +
                         "\ncodes are not tried: they lose no attention. --model and --workload choose by "

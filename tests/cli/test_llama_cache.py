@@ -107,7 +107,7 @@ class Answers(CommandTest):
         policies = [named(*cache) for cache in caches]
         config, tensors = small_gguf.checkpoint(SAMPLE)
         tensors = llama_order.without_first(tensors)
-        model = llama_order.write_glm(config, llama_order.side_by_side(config, tensors), self.folder / "glm", SAMPLE / "tokenizer.json")
+        model = llama_order.write_glm(config, small_gguf.side_by_side(config, tensors), self.folder / "glm", SAMPLE / "tokenizer.json")
         halves = llama_order.write_plain(config, tensors, self.folder / "llama", SAMPLE / "tokenizer.json")
         log_p, answers = self.evaluate(recorded, model, 1, policies, "both")
         other_order = self.evaluate(recorded, halves, 1, policies)[0]

@@ -6,13 +6,6 @@ import shutil
 import numpy as np
 
 
-def side_by_side(config, tensors):
-    """The tensors of a checkpoint in that order."""
-    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-    return {name: values.reshape(heads[part], 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
-            if (part := name.split(".")[-2]) in heads else values for name, values in tensors.items()}
-
-
 def without_first(tensors):
     """These with nothing as what token 0 says: its keys and values are 0 in each layer, whatever they are stored as."""
     name = "model.embed_tokens.weight"

@@ -69,9 +69,17 @@ def checkpoint(folder):
     return json.loads((folder / "config.json").read_text()), tensors
 
 
-def llama(config, tensors, more=(), architecture="llama"):
-    """The file that llama.cpp's converter makes of such a checkpoint, in F32. Of another `architecture`, such as exaone, which is Llama's
-    but for the order of numbers within heads, queries and keys stay as they are."""
+def side_by_side(config, tensors):
+    """The tensors of a checkpoint with the numbers of a query and a key in llama.cpp's order for Llama's kin: two that rotate together are
+    neighbours, where checkpoints have them half a head apart."""
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    return {name: values.reshape(heads[part], 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
+            if (part := name.split(".")[-2]) in heads else values for name, values in tensors.items()}
+
+
+def llama(config, tensors, more=(), architecture="llama", matrices=F32):
+    """The file that llama.cpp's converter makes of such a checkpoint, in F32 or with matrices of F16. Of another `architecture`, such as
+    exaone, which is Llama's but for the order of numbers within heads, queries and keys stay as they are."""
     keys = {"general.architecture": architecture, "general.name": "golden", "llama.block_count": config["num_hidden_layers"],
             "llama.context_length": config["max_position_embeddings"], "llama.embedding_length": config["hidden_size"],
             "llama.feed_forward_length": config["intermediate_size"],
@@ -82,12 +90,10 @@ def llama(config, tensors, more=(), architecture="llama"):
             "llama.vocab_size": config["vocab_size"], "tokenizer.ggml.eos_token_id": config["eos_token_id"]}
     keys = {key.replace("llama.", architecture + "."): value for key, value in keys.items()} | dict(more)
     stored = []
-    for name, values in tensors.items():
-        for heads, part in ((config["num_attention_heads"], "q_proj"), (config["num_key_value_heads"], "k_proj")):
-            if part in name and architecture == "llama":
-                values = values.reshape(heads, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
+    for name, values in (side_by_side(config, tensors) if architecture == "llama" else tensors).items():
         for ours, theirs in {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
                              "model.layers": "blk", **PARTS}.items():
             name = name.replace(ours, theirs)
-        stored.append((name, values.shape[::-1], F32, np.ascontiguousarray(values).tobytes()))
+        kind = matrices if values.ndim == 2 else F32
+        stored.append((name, values.shape[::-1], kind, np.ascontiguousarray(values, "<f2" if kind == F16 else "<f4").tobytes()))
     return gguf(keys, stored)

@@ -290,7 +290,7 @@ def main():
         return folder / f"{name}.gguf"
 
     def reference(config, tensors):
-        return Model(config, llama_order.side_by_side(config, tensors))
+        return Model(config, small_gguf.side_by_side(config, tensors))
 
     whole = [("cut prompt", SAMPLE, "prompt"), ("cut 1", SAMPLE, "1")]
     compare(kvsim, "The sample", made("whole", config, tensors), folder, asked, EACH_WAY, whole, reference(config, tensors))
@@ -300,7 +300,7 @@ def main():
     found["one layer"] = record(kvsim, "Its first layer as EXAONE's", made("one", *one, "exaone"), folder, asked, EACH_WAY,
                                  [("cut prompt", copy, "prompt"), ("cut 1", copy, "1")])
     empty = llama_order.without_first(tensors)
-    copy = llama_order.write_glm(config, llama_order.side_by_side(config, empty), folder / "glm", SAMPLE / "tokenizer.json")
+    copy = llama_order.write_glm(config, small_gguf.side_by_side(config, empty), folder / "glm", SAMPLE / "tokenizer.json")
     found["token 0 empty"] = record(kvsim, "Token 0 empty, in llama.cpp's order", made("empty", config, empty), folder,
                                      [[0, *prompt] for prompt in asked[:3]], FEW, [("cut 1", copy, "1")], reference(config, empty))
     (HERE / "llama_cache.json").write_text(json.dumps(found, separators=(",", ":")) + "\n")

@@ -63,16 +63,12 @@ def tokens_of(model, folder, *prompt):
 
 def sample_as_gguf(path):
     """The sample checkpoint with what GenAI needs: matrices of 16 bits, their kind in general.file_type, and a vocabulary."""
-    model, write = json.loads((MODEL / "tokenizer.json").read_text())["model"], small_gguf.gguf
+    model = json.loads((MODEL / "tokenizer.json").read_text())["model"]
     words = sorted(model["vocab"], key=model["vocab"].get)
-    small_gguf.gguf = lambda keys, tensors: write(keys, [
-        (name, shape, small_gguf.F16, np.frombuffer(data, "<f4").astype("<f2").tobytes()) if len(shape) == 2 else (name, shape, kind, data)
-        for name, shape, kind, data in tensors])
     path.write_bytes(small_gguf.llama(*small_gguf.checkpoint(MODEL), {
         "general.file_type": 1, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": words,
         "tokenizer.ggml.merges": [" ".join(merge) for merge in model["merges"]], "tokenizer.ggml.bos_token_id": 0,
-        "tokenizer.ggml.token_type": [3, 3, *[1] * (len(words) - 2)]}))
-    small_gguf.gguf = write
+        "tokenizer.ggml.token_type": [3, 3, *[1] * (len(words) - 2)]}, matrices=small_gguf.F16))
 
 
 def smollm2_as_f16(path):
