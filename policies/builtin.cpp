@@ -1,7 +1,7 @@
 #include "policies/builtin.hpp"
 
 #include "policies/replacements.hpp"
-#include "sim/base/texts.hpp"
+#include "sim/base/split.hpp"
 
 namespace kvsim::policy {
 

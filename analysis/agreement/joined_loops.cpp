@@ -10,7 +10,7 @@
 
 #include "analysis/results/policy_labels.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::analysis {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "analysis/statistics/rank_agreement.hpp"
-#include "analysis/statistics/trace_groups.hpp"
+#include "analysis/statistics/trace_values.hpp"
 
 namespace kvsim::analysis {
 namespace {

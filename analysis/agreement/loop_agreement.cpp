@@ -8,9 +8,9 @@
 
 #include "analysis/results/numbers.hpp"
 #include "analysis/statistics/running_mean.hpp"
-#include "analysis/statistics/trace_groups.hpp"
+#include "analysis/statistics/trace_values.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

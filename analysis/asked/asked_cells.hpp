@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "policies/api/composition.hpp"
-#include "sim/base/notes.hpp"
+#include "policies/api/registry.hpp"
+#include "sim/base/error.hpp"
 #include "sim/replay/replay.hpp"
 
 namespace kvsim::analysis {
@@ -41,5 +42,20 @@ std::vector<sim::Cell> cells_of(const std::vector<AskedPolicy>& policies,
 /// One cache, of SPEC@BUDGET. Errors are placed at `where`.
 sim::Cell asked_cell(const std::string& text, const std::string& where, const policy::Registry& registry,
                      const NoteListener& note);
+
+// What may be written for a policy besides a composition: groups of policies, and patterns of names.
+
+/// Texts of the compositions that `given` stand for, in order:
+///   all        every eviction with its defaults, and the systems of the papers (presets without a dot)
+///   oracles    the bounds
+///   a*b        every eviction, oracle or preset whose name matches, variants included (h2o*)
+/// Everything else stands for itself, and each text may be a comma list. A policy that cannot run without a
+/// value from its user (a file) is in no group. Throws Error(usage) when a pattern matches nothing.
+std::vector<std::string> chosen_policies(const std::vector<std::string>& given,
+                                         const policy::Registry& registry);
+
+/// The items of comma lists, in order: options that name policies take either form, or both at once. A comma
+/// inside parentheses belongs to a policy.
+std::vector<std::string> listed_policies(const std::vector<std::string>& given);
 
 }  // namespace kvsim::analysis

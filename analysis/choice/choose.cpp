@@ -8,14 +8,14 @@
 #include <numeric>
 #include <span>
 
-#include "analysis/choice/choice_page.hpp"
-#include "analysis/choice/drawn_settings.hpp"
+#include "analysis/choice/candidates.hpp"
+#include "analysis/choice/choice_report.hpp"
 #include "analysis/choice/engine_recipes.hpp"
 #include "analysis/choice/shared_tasks.hpp"
 #include "analysis/loop/context_turns.hpp"
 #include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/version.hpp"

@@ -2,9 +2,9 @@
 /// The best setting of a cache under a cap, found on some prompts and confirmed once on others: what `kvsim
 /// choose` does, without printing.
 ///
-/// Settings (drawn_settings.hpp) are priced first: what does not fit the cap is not run. The prompts are
+/// Settings (candidates.hpp) are priced first: what does not fit the cap is not run. The prompts are
 /// split before anything is looked at. On the first half, where peak loss is known to order policies, a
-/// replay drops the worse half of the settings that store alike; then the rest answer in rounds (race.hpp).
+/// replay drops the worse half of the settings that store alike; then the rest answer in rounds (candidates.hpp).
 /// The winner alone answers the second half: its number is the one to believe, as the best of many is lucky
 /// where it was found.
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "analysis/asked/asked_cells.hpp"
-#include "analysis/choice/race.hpp"
+#include "analysis/choice/candidates.hpp"
 #include "analysis/cost/cost_fit.hpp"
 #include "analysis/loop/evaluation.hpp"
 #include "analysis/results/records.hpp"

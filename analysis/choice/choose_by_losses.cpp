@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/choice/choice_page.hpp"
-#include "analysis/choice/drawn_settings.hpp"
+#include "analysis/choice/candidates.hpp"
+#include "analysis/choice/choice_report.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"

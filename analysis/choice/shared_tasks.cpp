@@ -8,7 +8,7 @@
 #include "analysis/study/same_study.hpp"
 #include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "analysis/results/records.hpp"
-#include "sim/cost/assembly.hpp"
 #include "sim/cost/drafting.hpp"
 #include "sim/cost/estimate.hpp"
-#include "sim/cost/prediction.hpp"
+#include "sim/cost/prompt_shortcuts.hpp"
 
 namespace kvsim::analysis {
 

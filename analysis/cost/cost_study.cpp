@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/cost/sweep.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/cost/estimate.hpp"
 
 namespace kvsim::analysis {
 namespace {

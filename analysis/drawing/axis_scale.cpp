@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "analysis/drawing/figure_text.hpp"
+#include "analysis/drawing/figure.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -3,7 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "analysis/drawing/figure.hpp"
 #include "analysis/drawing/gnuplot_script.hpp"
+#include "analysis/drawing/theme.hpp"
 
 namespace kvsim::analysis {
 
@@ -16,5 +18,10 @@ std::string drawing_of(const Figure& figure, Theme theme, Output output);
 void draw_figure(const Figure& figure, const std::string& folder,
                  const std::vector<Output>& formats = {Output::svg},
                  const std::vector<Theme>& themes = {Theme::light, Theme::dark});
+
+/// gnuplot's svg of a figure, fit for pages: title and description for those who hear it (reading, remark and
+/// command of the figure), names of parts that are unique where several drawings stand in one page, and cells
+/// of large heat maps left square instead of blurred.
+std::string page_svg(const std::string& svg, const Figure& figure, Theme theme);
 
 }  // namespace kvsim::analysis

@@ -3,10 +3,12 @@
 /// script in any theme and format.
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "analysis/results/records.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 
@@ -100,5 +102,16 @@ struct Figure {
   std::vector<Panel> panels{};
   Records data{};  ///< the numbers shown, and their intervals, as a table
 };
+
+// Text of figures: names come from files and may hold anything.
+
+/// One line of well-formed UTF-8 that XML may hold: control characters become spaces, broken ones U+FFFD.
+std::string one_line(std::string_view text);
+
+/// The first letter in upper case, if it is one of a to z.
+std::string capitalised(std::string text);
+
+/// At most `limit` characters: the middle gives way to "…", for names differ at their ends.
+std::string shortened(const std::string& text, std::size_t limit);
 
 }  // namespace kvsim::analysis

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/drawing/figure_text.hpp"
+#include "analysis/drawing/figure.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
+#include "analysis/drawing/figure.hpp"
 #include "analysis/drawing/figure_layout.hpp"
-#include "analysis/drawing/figure_text.hpp"
 #include "analysis/drawing/panel_script.hpp"
-#include "analysis/drawing/script_text.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 

@@ -3,13 +3,13 @@
 
 #include "analysis/agreement/joined_loops.hpp"
 #include "analysis/agreement/judged_policies.hpp"
-#include "analysis/drawing/figure_text.hpp"
+#include "analysis/drawing/figure.hpp"
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/results_view.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
 #include "analysis/statistics/running_mean.hpp"
-#include "analysis/statistics/trace_groups.hpp"
+#include "analysis/statistics/trace_values.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {

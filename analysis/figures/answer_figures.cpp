@@ -2,9 +2,8 @@
 // cache; a panel per cut.
 #include <algorithm>
 
-#include "analysis/figures/answers_at_cut.hpp"
 #include "analysis/figures/chart_parts.hpp"
-#include "analysis/figures/statistic_rows.hpp"
+#include "analysis/figures/figure_rows.hpp"
 #include "analysis/results/records.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <set>
 
-#include "analysis/drawing/figure_text.hpp"
-#include "analysis/figures/answers_at_cut.hpp"
+#include "analysis/drawing/figure.hpp"
 #include "analysis/figures/chart_parts.hpp"
-#include "sim/base/joined.hpp"
+#include "analysis/figures/figure_rows.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

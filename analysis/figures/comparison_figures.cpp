@@ -1,11 +1,11 @@
 // Policies compared at one budget: their differences to the best, their ranks, and every one on every trace.
 #include <algorithm>
 
-#include "analysis/drawing/figure_text.hpp"
+#include "analysis/drawing/figure.hpp"
 #include "analysis/figures/chart_parts.hpp"
-#include "analysis/figures/statistic_rows.hpp"
+#include "analysis/figures/figure_rows.hpp"
 #include "analysis/statistics/running_mean.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

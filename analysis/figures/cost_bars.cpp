@@ -5,7 +5,7 @@
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/cost_points.hpp"
 #include "analysis/results/numbers.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/cost/latency.hpp"
 
 namespace kvsim::analysis {

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <map>
 
-#include "analysis/drawing/figure_text.hpp"
+#include "analysis/drawing/figure.hpp"
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/cost_points.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/results/numbers.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -6,9 +6,8 @@
 
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/results_view.hpp"
-#include "analysis/results/cuts.hpp"
+#include "analysis/results/cell_columns.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
-#include "analysis/statistics/drift_metrics.hpp"
 #include "analysis/statistics/running_mean.hpp"
 
 namespace kvsim::analysis {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/results/cuts.hpp"
+#include "analysis/results/cell_columns.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/shell_word.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::analysis {

@@ -3,7 +3,7 @@
 
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/trace_tables.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

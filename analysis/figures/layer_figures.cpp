@@ -11,7 +11,7 @@
 #include "analysis/figures/trace_tables.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "analysis/figures/answers_at_cut.hpp"
+#include "analysis/figures/figure_rows.hpp"
 #include "analysis/statistics/resamples.hpp"
 #include "analysis/statistics/statistics.hpp"
 

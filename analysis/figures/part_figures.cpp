@@ -5,12 +5,12 @@
 #include <cmath>
 #include <set>
 
-#include "analysis/drawing/figure_text.hpp"
+#include "analysis/drawing/figure.hpp"
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/results_view.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

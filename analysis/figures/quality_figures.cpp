@@ -2,12 +2,12 @@
 // the leading metric at all cuts side by side.
 #include <algorithm>
 
-#include "analysis/drawing/figure_text.hpp"
+#include "analysis/drawing/figure.hpp"
 #include "analysis/figures/chart_parts.hpp"
-#include "analysis/figures/statistic_rows.hpp"
-#include "analysis/results/cuts.hpp"
+#include "analysis/figures/figure_rows.hpp"
+#include "analysis/results/cell_columns.hpp"
 #include "analysis/statistics/running_mean.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

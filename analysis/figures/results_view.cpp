@@ -5,10 +5,10 @@
 #include <limits>
 
 #include "analysis/figures/chart_parts.hpp"
-#include "analysis/results/cuts.hpp"
+#include "analysis/results/cell_columns.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "analysis/statistics/running_mean.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/number_text.hpp"
 
 namespace kvsim::analysis {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "analysis/drawing/figure_text.hpp"
+#include "analysis/drawing/figure.hpp"
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/statistics/running_mean.hpp"
-#include "sim/base/shell_word.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

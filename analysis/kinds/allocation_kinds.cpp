@@ -6,7 +6,7 @@
 #include "analysis/kinds/kind.hpp"
 #include "analysis/statistics/rank_agreement.hpp"
 #include "sim/base/error.hpp"
-#include "sim/replay/allocation_shares.hpp"
+#include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/table_files.hpp"
 
 namespace kvsim::analysis {

@@ -1,7 +1,6 @@
 // How far a prompt that is put together of recorded runs is from its own run.
 #include "analysis/kinds/kind.hpp"
 #include "sim/replay/pieces.hpp"
-#include "sim/replay/seam_errors.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -31,8 +30,7 @@ trace::MemoryTrace placed(const sim::RecordedPieces& recorded, unsigned threads)
 }
 
 std::vector<std::vector<Value>> measure_pieces(const Measurement& of) {
-  const sim::RecordedPieces recorded =
-      sim::recorded_pieces(of.sequence, of.settings.is("source", "before"));
+  const sim::RecordedPieces recorded = sim::recorded_pieces(of.sequence, of.settings.is("source", "before"));
   std::vector<std::vector<Value>> rows;
   for (const sim::SeamError& error :
        sim::seam_errors(placed(recorded, of.threads), recorded.whole, recorded.pieces, of.threads))

@@ -4,7 +4,7 @@
 #include "analysis/kinds/kind.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/inspect/ranking_study.hpp"
 
 namespace kvsim::analysis {

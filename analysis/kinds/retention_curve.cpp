@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/attention/largest_sums.hpp"
+#include "sim/attention/step_oracle.hpp"
 
 namespace kvsim::analysis {
 

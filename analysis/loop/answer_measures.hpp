@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "analysis/loop/answer_rows.hpp"
+#include "analysis/results/records.hpp"
+#include "sim/replay/replay.hpp"
 
 namespace kvsim::analysis {
 
@@ -98,5 +100,14 @@ struct ReadEntries {
 std::optional<ReadEntries> read_entries(const Answer& answer);
 /// Entries that were held while tokens were fed, as a share of those of the full cache.
 Number entry_steps(const Answer& answer);
+
+// What a replay says of the cells that answered: their losses on the full cache's own run, beside the
+// answers.
+
+/// The metrics of a replay that stand beside answers, by their keys (analysis/results/METRICS.md).
+const std::vector<ColumnInfo>& loss_columns();
+
+/// One row of loss_columns() per cell of the request. `sequence`: a prompt and the answer that was fed to it.
+std::vector<std::vector<Value>> replayed_losses(const trace::Sequence& sequence, const sim::Request& request);
 
 }  // namespace kvsim::analysis

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "analysis/loop/answer_measures.hpp"
-#include "analysis/results/budget_columns.hpp"
+#include "analysis/results/cell_columns.hpp"
 #include "analysis/results/declared_columns.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -5,15 +5,15 @@
 #include <optional>
 #include <tuple>
 
+#include "analysis/loop/answer_measures.hpp"
 #include "analysis/loop/answer_rows.hpp"
-#include "analysis/loop/draft_rows.hpp"
-#include "analysis/loop/replayed_losses.hpp"
+#include "analysis/loop/part_rows.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/resamples.hpp"
 #include "analysis/statistics/running_mean.hpp"
 #include "analysis/statistics/statistics.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

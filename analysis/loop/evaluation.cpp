@@ -4,14 +4,12 @@
 #include <optional>
 
 #include "analysis/loop/context_turns.hpp"
-#include "analysis/loop/draft_rows.hpp"
+#include "analysis/loop/part_rows.hpp"
 #include "analysis/loop/piece_origins.hpp"
-#include "analysis/loop/retrieved_documents.hpp"
-#include "analysis/loop/seam_rows.hpp"
-#include "analysis/results/utf8.hpp"
-#include "sim/base/byte_text.hpp"
+#include "analysis/results/json_string.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/suggest.hpp"
 #include "sim/loop/chunk_context.hpp"
 #include "sim/loop/loop_decisions.hpp"
@@ -20,7 +18,7 @@
 #include "traces/capture/prompt_run.hpp"
 #include "traces/capture/second_pass.hpp"
 #include "traces/capture/token_header.hpp"
-#include "traces/format/header_source.hpp"
+#include "traces/format/source.hpp"
 #include "traces/model/provenance.hpp"
 
 namespace kvsim::analysis {

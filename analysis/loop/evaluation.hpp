@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "analysis/loop/answer_measures.hpp"
 #include "analysis/loop/answer_rows.hpp"
 #include "analysis/loop/part_rows.hpp"
-#include "analysis/loop/replayed_losses.hpp"
 #include "sim/base/progress.hpp"
 #include "sim/loop/assembled_prompt.hpp"
 #include "sim/replay/decisions.hpp"

@@ -7,17 +7,15 @@
 #include "analysis/agreement/joined_loops.hpp"
 #include "analysis/report/reported_study.hpp"
 #include "analysis/results/reading/column_types.hpp"
-#include "analysis/results/reading/read_hdf5.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/records.hpp"
 #include "analysis/results/rows.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
-#include "analysis/statistics/drift_metrics.hpp"
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

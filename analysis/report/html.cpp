@@ -1,9 +1,13 @@
 #include "analysis/report/html.hpp"
 
 #include <algorithm>
+#include <string_view>
 
-#include "analysis/results/utf8.hpp"
+#include "analysis/results/json_string.hpp"
+#include "analysis/results/numbers.hpp"
+#include "sim/base/gzip.hpp"
 #include "sim/base/sha256.hpp"
+#include "sim/base/version.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -111,6 +115,186 @@ void Html::start(std::string_view name, const Attributes& attributes) {
   for (const auto& [key, value] : attributes)
     out_.append(" ").append(key).append("=\"").append(html_escaped(value)).append("\"");
   out_ += '>';
+}
+
+namespace {
+
+std::string without_backquotes(std::string text) {
+  std::erase(text, '`');
+  return text;
+}
+
+void write_head(Html& html, const std::vector<SortableTable::Column>& columns) {
+  const Html::Element head = html.element("thead");
+  const Html::Element row = html.element("tr");
+  for (const SortableTable::Column& column : columns) {
+    Html::Attributes attributes{{"scope", "col"}};
+    if (column.numeric) attributes.emplace_back("class", "number");
+    const Html::Element cell = html.element("th", attributes);
+    Html::Attributes button{{"type", "button"}};
+    if (!column.explained.empty()) button.emplace_back("title", column.explained);
+    html.leaf("button", column.title, button);
+  }
+}
+
+void write_cell(Html& html, const SortableTable::Cell& cell, bool names_row, bool numeric) {
+  Html::Attributes attributes;
+  if (names_row) attributes.emplace_back("scope", "row");
+  if (numeric || cell.marked)
+    attributes.emplace_back("class", !cell.marked ? "number" : numeric ? "number best" : "best");
+  if (!cell.order.empty()) attributes.emplace_back("data-order", cell.order);
+  const Html::Element opened = html.element(names_row ? "th" : "td", attributes);
+  html.text(cell.shown);
+  if (!cell.small.empty()) html.leaf("small", cell.small);
+}
+
+SortableTable::Cell cell_of(const Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return {.shown = *text};
+  const auto found = number(value);
+  return found ? SortableTable::Cell{.shown = rounded_text(*found), .order = exact_text(*found)}
+               : SortableTable::Cell{.shown = "\u2013"};
+}
+
+bool is_numeric(const Records& records, std::size_t column) {
+  return std::ranges::none_of(records.rows, [&](const std::vector<Value>& row) {
+    return std::holds_alternative<std::string>(row[column]);
+  });
+}
+
+}  // namespace
+
+void write_table(Html& html, const SortableTable& table) {
+  html.new_line();
+  // A region that scrolls must be reachable by keyboard, and then have a name.
+  const Html::Element region = html.element("div", {{"class", "scroll"},
+                                                    {"role", "region"},
+                                                    {"tabindex", "0"},
+                                                    {"aria-label", without_backquotes(table.caption)}});
+  const Html::Element opened = html.element("table", {{"class", "sortable"}});
+  {
+    const Html::Element caption = html.element("caption");
+    const Html::Element words = html.element("span");  // stays in sight while the table scrolls
+    html.prose(table.caption);
+  }
+  write_head(html, table.columns);
+  const Html::Element body = html.element("tbody");
+  for (const std::vector<SortableTable::Cell>& row : table.rows) {
+    html.new_line();
+    const Html::Element line = html.element("tr");
+    for (std::size_t i = 0; i < row.size(); ++i) write_cell(html, row[i], i == 0, table.columns[i].numeric);
+  }
+}
+
+SortableTable table_of(const Records& records, const std::string& caption, std::size_t most_rows) {
+  SortableTable table{.caption = caption, .columns = {}, .rows = {}};
+  const std::size_t shown = std::min(most_rows, records.rows.size());
+  if (shown < records.rows.size())
+    table.caption +=
+        " (the first " + std::to_string(shown) + " of " + std::to_string(records.rows.size()) + " rows)";
+  for (std::size_t i = 0; i < records.columns.size(); ++i) {
+    const ColumnInfo& column = records.columns[i];
+    table.columns.push_back(
+        {.title = column.key,
+         .explained = column.description + (column.unit.empty() ? "" : " [" + column.unit + "]"),
+         .numeric = is_numeric(records, i)});
+  }
+  for (std::size_t r = 0; r < shown; ++r) {
+    std::vector<SortableTable::Cell>& row = table.rows.emplace_back();
+    for (const Value& value : records.rows[r]) row.push_back(cell_of(value));
+  }
+  return table;
+}
+
+// page_style.css and page_script.js, compiled in (CMakeLists.txt).
+std::string_view page_style();
+std::string_view page_script();
+
+namespace {
+
+void write_head(Html& html, const PageFrame& frame) {
+  html.new_line();
+  const Html::Element head = html.element("head");
+  html.empty("meta", {{"charset", "utf-8"}});
+  // Names in a study are from anywhere: whatever one of them might smuggle in, nothing but the page's own
+  // script and style runs, and nothing is fetched.
+  html.empty("meta",
+             {{"http-equiv", "Content-Security-Policy"},
+              {"content", "default-src 'none'; style-src " + allowed_content(page_style()) + "; script-src " +
+                              allowed_content(page_script()) + "; base-uri 'none'; form-action 'none'"}});
+  html.empty("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});
+  html.empty("meta", {{"name", "generator"}, {"content", std::string("kvsim ") + kVersion}});
+  html.leaf("title", frame.title);
+  html.new_line();
+  const Html::Element style = html.element("style");
+  html.verbatim(page_style());
+}
+
+void write_header(Html& html, const PageFrame& frame) {
+  {
+    const Html::Element header = html.element("header");
+    {
+      const Html::Element words = html.element("div");
+      html.leaf("h1", frame.title);
+      html.leaf("p", frame.words, {{"class", "quiet"}});
+    }
+    html.leaf("button", "Dark theme", {{"type", "button"}, {"id", "theme"}, {"hidden", ""}});
+  }
+  if (!frame.notice.empty()) html.leaf("p", frame.notice, {{"class", "notice"}, {"role", "note"}});
+}
+
+}  // namespace
+
+std::string framed_page(const PageFrame& frame, const std::function<void(Html&)>& main) {
+  Html html;
+  html.verbatim("<!DOCTYPE html>\n");
+  {
+    const Html::Element root = html.element("html", {{"lang", "en"}});
+    write_head(html, frame);
+    html.new_line();
+    const Html::Element body = html.element("body");
+    write_header(html, frame);
+    {
+      const Html::Element opened = html.element("main");
+      main(html);
+    }
+    html.leaf("script", base64(gzipped(frame.data)), {{"type", "application/octet-stream"}, {"id", "data"}});
+    const Html::Element script = html.element("script");
+    html.verbatim(page_script());
+  }
+  html.new_line();
+  return std::move(html).take();
+}
+
+Html::Element asked(Html& html, const std::string& id, const std::string& question) {
+  html.new_line();
+  Html::Element opened = html.element("details", {{"id", id}, {"class", "asked"}});
+  html.leaf("summary", question);
+  return opened;
+}
+
+Html::Element folded(Html& html, const std::string& summary) {
+  html.new_line();
+  Html::Element opened = html.element("details");
+  const Html::Element line = html.element("summary");
+  html.prose(summary);
+  return opened;
+}
+
+void paragraph(Html& html, const std::string& text) {
+  const Html::Element opened = html.element("p");
+  html.prose(text);
+}
+
+Html::Element figure_element(Html& html, const Figure& figure, bool open) {
+  html.new_line();
+  Html::Attributes attributes{{"class", "figure"}, {"id", "figure-" + figure.name}};
+  if (open) attributes.emplace_back("open", "");
+  Html::Element opened = html.element("details", attributes);
+  html.leaf("summary", figure.title);
+  html.empty_element("div", {{"class", "plot"}, {"data-figure", figure.name}});
+  paragraph(html, figure.reading);
+  if (!figure.remark.empty()) paragraph(html, figure.remark);
+  return opened;
 }
 
 }  // namespace kvsim::analysis

@@ -6,18 +6,17 @@
 #include <cstdio>
 #include <map>
 
+#include "analysis/drawing/figure.hpp"
 #include "analysis/drawing/figure_layout.hpp"
-#include "analysis/drawing/figure_text.hpp"
 #include "analysis/drawing/panel_script.hpp"
 #include "analysis/drawing/policy_style.hpp"
-#include "analysis/drawing/script_text.hpp"
 #include "analysis/figures/results_view.hpp"
 #include "analysis/report/wording.hpp"
-#include "analysis/results/cuts.hpp"
+#include "analysis/results/cell_columns.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/statistics/running_mean.hpp"
-#include "sim/base/byte_text.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

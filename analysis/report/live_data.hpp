@@ -6,7 +6,6 @@
 
 #include "analysis/drawing/figure.hpp"
 #include "analysis/report/evidence.hpp"
-#include "analysis/report/price_list.hpp"
 #include "analysis/report/reported_study.hpp"
 
 namespace kvsim::analysis {

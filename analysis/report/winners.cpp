@@ -7,7 +7,7 @@
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/text_table.hpp"
 #include "analysis/statistics/answer_statistics.hpp"
-#include "sim/base/byte_text.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "analysis/report/evidence.hpp"
-#include "analysis/report/price_list.hpp"
-#include "analysis/report/sortable_table.hpp"
+#include "analysis/report/html.hpp"
+#include "analysis/report/reported_study.hpp"
 
 namespace kvsim::analysis {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "analysis/results/numbers.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

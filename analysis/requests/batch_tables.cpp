@@ -6,8 +6,7 @@
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/results/declared_columns.hpp"
 #include "analysis/results/numbers.hpp"
-#include "sim/base/byte_text.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/workers.hpp"
 
 namespace kvsim::analysis {

@@ -9,7 +9,7 @@
 #include "analysis/figures/results_view.hpp"
 #include "analysis/requests/hit_tables.hpp"
 #include "analysis/results/numbers.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

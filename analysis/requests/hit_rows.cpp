@@ -6,10 +6,10 @@
 #include <limits>
 
 #include "sim/base/error.hpp"
-#include "sim/base/nearest_rank.hpp"
+#include "sim/base/spread.hpp"
 #include "sim/base/workers.hpp"
 #include "sim/requests/prefix/hit_replay.hpp"
-#include "sim/requests/prefix/subtree_sampling.hpp"
+#include "sim/requests/prefix/prefix_tree.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -5,11 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "analysis/requests/cache_capacity.hpp"
-#include "analysis/requests/prefill_cost.hpp"
+#include "analysis/requests/prefix_costs.hpp"
 #include "sim/base/progress.hpp"
+#include "sim/requests/prefix/block_cache.hpp"
 #include "sim/requests/prefix/found_tokens.hpp"
-#include "sim/requests/prefix/residency.hpp"
 #include "traces/requests/request_trace.hpp"
 
 namespace kvsim::analysis {
@@ -23,7 +22,7 @@ enum class HitParts {
   depth,     ///< of every prompt the tokens from 0, 1, 2, 4, 8 ... blocks on
 };
 
-/// A share of the trace stands for all of it (sim/requests/prefix/subtree_sampling.hpp).
+/// A share of the trace stands for all of it (sim/requests/prefix/prefix_tree.hpp).
 struct HitSample {
   double rate = 1;
   std::uint64_t seed = 0;

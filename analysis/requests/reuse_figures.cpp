@@ -5,11 +5,11 @@
 #include "analysis/figures/chart_parts.hpp"
 #include "analysis/figures/cost_points.hpp"
 #include "analysis/requests/break_even.hpp"
-#include "analysis/requests/compression_rows.hpp"
+#include "analysis/requests/compression.hpp"
 #include "analysis/requests/tier_tables.hpp"
 #include "analysis/results/numbers.hpp"
-#include "sim/base/byte_text.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -5,10 +5,10 @@
 #include <ostream>
 
 #include "analysis/cost/cost_table.hpp"
-#include "analysis/requests/prefill_cost.hpp"
+#include "analysis/requests/prefix_costs.hpp"
 #include "analysis/results/declared_columns.hpp"
 #include "analysis/results/numbers.hpp"
-#include "sim/base/byte_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/workers.hpp"
 
 namespace kvsim::analysis {

@@ -10,7 +10,7 @@
 #include "analysis/results/records.hpp"
 #include "sim/base/progress.hpp"
 #include "sim/requests/serving/served_model.hpp"
-#include "sim/requests/serving/serving_summary.hpp"
+#include "sim/requests/serving/serving_run.hpp"
 
 namespace kvsim::analysis {
 

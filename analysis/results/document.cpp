@@ -8,8 +8,8 @@
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/policy_labels.hpp"
 #include "analysis/results/text_table.hpp"
-#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "analysis/results/reading/column_types.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "traces/format/hdf5_output.hpp"
 
 namespace kvsim::analysis {

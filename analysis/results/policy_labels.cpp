@@ -62,4 +62,17 @@ std::map<std::string, std::string> policy_labels(const Records& rows) {
   return labels_of(params_of);
 }
 
+bool is_oracle(const policy::Composition& composition) {
+  return composition.eviction.spec != nullptr && composition.eviction.spec->is_oracle();
+}
+
+bool has_own_budget(const policy::Composition& composition) {
+  return composition.eviction.spec != nullptr &&
+         (composition.eviction.spec->own_budget() || composition.allocation.own_total());
+}
+
+std::string role_name(bool oracle, bool own_budget) {
+  return oracle ? "oracle" : own_budget ? "own_budget" : "policy";
+}
+
 }  // namespace kvsim::analysis

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "analysis/results/document.hpp"
+#include "analysis/results/records.hpp"
 #include "analysis/results/rows.hpp"
 
 namespace kvsim::analysis {
@@ -23,5 +24,17 @@ struct ReplayInputs {
 
 /// Keeps a reference to `rows` for Document::console, which is write_console_table().
 Document replay_document(const std::vector<Row>& rows, const ReplayInputs& inputs);
+
+// What a person should know of the rows of a replay: policies that are all the same, and cells that were
+// skipped.
+
+/// Groups (of two or more `params`, in order of appearance) whose rows agree in every trace, budget, layer
+/// and head of a replay's result. Cells that were skipped say nothing: policies skipped everywhere are in no
+/// group.
+std::vector<std::vector<std::string>> identical_policies(const Records& rows);
+
+/// A line for each reason that cells were skipped for: "snapkv, h2o at 10%: REASON". Traces and cuts are
+/// named where there are several.
+std::vector<std::string> skip_reasons(const std::vector<Row>& rows);
 
 }  // namespace kvsim::analysis

@@ -1,11 +1,11 @@
 #include <algorithm>
 
-#include "analysis/results/budget_columns.hpp"
+#include "analysis/results/cell_columns.hpp"
 #include "analysis/results/declared_columns.hpp"
 #include "analysis/results/metrics/metric.hpp"
-#include "analysis/results/policy_role.hpp"
+#include "analysis/results/policy_labels.hpp"
 #include "analysis/results/rows.hpp"
-#include "sim/base/texts.hpp"
+#include "sim/base/split.hpp"
 
 namespace kvsim::analysis {
 

@@ -1,8 +1,9 @@
 #include "analysis/results/rows.hpp"
 
 #include "analysis/results/metrics/metric.hpp"
-#include "analysis/results/policy_role.hpp"
+#include "analysis/results/policy_labels.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/suggest.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -192,6 +193,22 @@ void price(Row& row, const std::string& machine, const std::optional<cost::Estim
   const std::vector<Metric>& all = all_metrics();
   for (std::size_t i = 0; i < all.size(); ++i)
     if (all[i].price != nullptr) row.set(i, all[i].price(*estimate));
+}
+
+namespace {
+
+const std::vector<std::string> kNames{"all", "layer", "head", "step"};  // in the order of Scope
+
+}  // namespace
+
+const char* scope_name(Scope scope) {
+  return kNames[static_cast<std::size_t>(scope)].c_str();
+}
+
+Scope parse_scope(std::string_view name) {
+  for (std::size_t i = 0; i < kNames.size(); ++i)
+    if (name == kNames[i]) return static_cast<Scope>(i);
+  usage_error("unknown scope '" + std::string(name) + "'", "", suggestion(name, kNames));
 }
 
 }  // namespace kvsim::analysis

@@ -9,11 +9,18 @@
 #include <vector>
 
 #include "analysis/results/records.hpp"
-#include "analysis/results/scope.hpp"
 #include "sim/cost/estimate.hpp"
 #include "sim/replay/replay.hpp"
 
 namespace kvsim::analysis {
+
+// What a row of results speaks of.
+
+/// The whole model, a layer, one lane (a layer's KV head), or the whole model at one measured step.
+enum class Scope { all, layer, head, step };
+const char* scope_name(Scope scope);
+/// Throws Error(usage) with the nearest names.
+Scope parse_scope(std::string_view name);
 
 /// Rows of scope step that a result may have: every step is kept, so long runs under many cells would be
 /// more than a table can show.

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <optional>
 #include <ostream>
+#include <utility>
 
-#include "analysis/results/table_look.hpp"
-#include "sim/base/joined.hpp"
-#include "sim/base/plain_name.hpp"
-#include "sim/base/wrapped_text.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/suggest.hpp"
 
 namespace kvsim::analysis {
 namespace {
@@ -198,6 +198,40 @@ std::string TextTable::Column::padded_heading(const std::string& line) const {
 std::string TextTable::Column::padded(const std::string& field) const {
   const std::string after(align == Align::left ? width - characters(field) : tail - tail_of(field), ' ');
   return std::string(width - characters(field) - after.size(), ' ') + field + after;
+}
+
+namespace {
+
+thread_local TableLook unlimited;
+thread_local TableLook* look_of_thread = &unlimited;
+
+}  // namespace
+
+bool TableLook::asks_for(const std::string& column) const {
+  return std::ranges::any_of(columns,
+                             [&](const std::string& name) { return plain_name(name) == plain_name(column); });
+}
+
+void TableLook::check_columns() const {
+  if (columns.empty()) return;
+  if (there.empty())
+    usage_error("no table was printed", "--columns",
+                "It chooses among columns of tables; files have them all.");
+  for (const std::string& name : columns)
+    if (std::ranges::none_of(
+            there, [&](const std::string& column) { return plain_name(name) == plain_name(column); }))
+      usage_error("no column of this name", "--columns " + name,
+                  suggestion(name, {there.begin(), there.end()}));
+}
+
+TableLook& table_look() {
+  return *look_of_thread;
+}
+
+UseTableLook::UseTableLook(TableLook& look) : before_(std::exchange(look_of_thread, &look)) {}
+
+UseTableLook::~UseTableLook() {
+  look_of_thread = before_;
 }
 
 }  // namespace kvsim::analysis

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/base/correlation.hpp"
 #include "sim/base/order.hpp"
+#include "sim/base/spread.hpp"
 
 namespace kvsim::analysis {
 namespace {

@@ -13,6 +13,7 @@
 #include "analysis/results/document.hpp"
 #include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/records.hpp"
+#include "analysis/statistics/trace_values.hpp"
 
 namespace kvsim::analysis {
 
@@ -49,5 +50,10 @@ bool alike_lengths(std::uint64_t shortest, std::uint64_t longest);
 
 /// The tables without rows: their columns.
 Statistics empty_statistics();
+
+// Means, differences and ranks at one cut.
+
+/// `options` have been checked.
+Statistics cut_statistics(const TraceValues& study, const StatisticsOptions& options, const std::string& cut);
 
 }  // namespace kvsim::analysis

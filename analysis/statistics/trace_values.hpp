@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "analysis/results/document.hpp"
 #include "analysis/results/metrics/metric.hpp"
 #include "analysis/results/records.hpp"
+#include "analysis/statistics/resamples.hpp"
 
 namespace kvsim::analysis {
 
@@ -57,5 +59,25 @@ class TraceValues {
   std::size_t runs_ = 1;
   std::vector<double> values_, run_values_;
 };
+
+// Sets of a study's traces.
+
+/// Traces that are pooled into one number.
+struct Group {
+  std::string workload;
+  TraceSet traces;
+};
+/// All of them, called "all"; with several workloads one more group per workload that is known.
+std::vector<Group> groups_of(const std::vector<TraceValues::Trace>& traces);
+
+/// Of sets of equal length.
+TraceSet both(const TraceSet& a, const TraceSet& b);
+/// How many traces are in it.
+std::uint64_t members(const TraceSet& set);
+/// Mean of the values of its members; `values`: one per trace of the study.
+double mean_over(const TraceSet& set, std::span<const double> values);
+/// Shortest and longest prompt of its members, in tokens.
+std::pair<std::uint64_t, std::uint64_t> prompts_of(const TraceSet& set,
+                                                   const std::vector<TraceValues::Trace>& traces);
 
 }  // namespace kvsim::analysis

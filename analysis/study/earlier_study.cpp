@@ -9,7 +9,7 @@
 #include "analysis/study/config/study_changes.hpp"
 #include "analysis/study/study_tasks.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/strict_json.hpp"
 
 namespace kvsim::analysis {

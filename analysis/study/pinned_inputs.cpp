@@ -10,8 +10,7 @@
 
 #include "analysis/study/study_plan.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/file_descriptor.hpp"
-#include "sim/base/folder_entries.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/inputs.hpp"
 #include "sim/base/sha256.hpp"
 

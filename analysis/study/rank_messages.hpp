@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "analysis/study/ranks.hpp"
-#include "analysis/study/trace_record.hpp"
+#include "analysis/study/study_folder.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {

@@ -1,6 +1,8 @@
 #pragma once
 /// What one rank does for a study: one job at a time, in a thread of its own, so that the rank can listen to
 /// the others meanwhile.
+#include <chrono>
+#include <functional>
 #include <future>
 #include <map>
 #include <optional>
@@ -8,6 +10,9 @@
 #include <vector>
 
 #include "analysis/study/rank_messages.hpp"
+#include "analysis/study/ranks.hpp"
+#include "analysis/study/run_study.hpp"
+#include "analysis/study/same_study.hpp"
 #include "analysis/study/task_runner.hpp"
 
 namespace kvsim::analysis {
@@ -42,5 +47,14 @@ class RankWorker {
   std::map<std::uint64_t, StudiedTrace> opened_;  ///< by this rank
   std::future<RankReport> job_;
 };
+
+// The other ranks of a study: they plan it, see that they see the same as rank 0, and do the jobs that it
+// gives.
+
+/// Serves rank 0 until it ends the study, and returns the exit code of all ranks. `make_plan`: the plan, as
+/// rank 0 makes it. Whatever fails here is told by rank 0. Work stops once progress.stop is set, and so does
+/// the study. `lateness`: how long to wait for what rank 0 has written.
+int help_with_study(Ranks& ranks, const std::function<StudyPlan()>& make_plan, const RunOptions& options,
+                    Progress& progress, std::chrono::milliseconds lateness = kLateness);
 
 }  // namespace kvsim::analysis

@@ -4,13 +4,13 @@
 #include <boost/json.hpp>
 #include <new>
 
-#include "analysis/report/write_report.hpp"
-#include "analysis/results/policy_role.hpp"
+#include "analysis/report/report_page.hpp"
+#include "analysis/results/policy_labels.hpp"
 #include "analysis/study/rank_leader.hpp"
 #include "analysis/study/same_study.hpp"
 #include "analysis/study/task_runner.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/shell_word.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/shortage.hpp"
 
 namespace kvsim::analysis {

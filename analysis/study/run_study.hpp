@@ -12,7 +12,7 @@
 #include "analysis/study/study_folder.hpp"
 #include "analysis/study/study_plan.hpp"
 #include "analysis/study/study_results.hpp"
-#include "sim/base/notes.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/progress.hpp"
 
 namespace kvsim::analysis {

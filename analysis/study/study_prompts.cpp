@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "traces/capture/capture.hpp"
 #include "traces/model/model_config.hpp"
 #include "traces/model/tokenizer.hpp"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "analysis/study/config/study_config.hpp"
-#include "sim/base/notes.hpp"
+#include "sim/base/error.hpp"
 #include "sim/base/progress.hpp"
 #include "traces/capture/workload_item.hpp"
 

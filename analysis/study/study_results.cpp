@@ -7,8 +7,7 @@
 
 #include "analysis/loop/answer_rows.hpp"
 #include "analysis/report/winners.hpp"
-#include "analysis/results/budget_columns.hpp"
-#include "analysis/results/cuts.hpp"
+#include "analysis/results/cell_columns.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
@@ -16,10 +15,10 @@
 #include "analysis/statistics/full_cache_gate.hpp"
 #include "analysis/statistics/statistics.hpp"
 #include "analysis/study/config/study_fields.hpp"
-#include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/gzip.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/partial_file.hpp"
 
 namespace kvsim::analysis {
 namespace {

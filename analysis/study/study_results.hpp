@@ -9,7 +9,6 @@
 #include "analysis/kinds/kind.hpp"
 #include "analysis/study/config/study_config.hpp"
 #include "analysis/study/study_folder.hpp"
-#include "analysis/study/trace_record.hpp"
 
 namespace kvsim::analysis {
 

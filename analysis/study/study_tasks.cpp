@@ -5,7 +5,6 @@
 
 #include "analysis/statistics/answer_statistics.hpp"
 #include "analysis/study/study_folder.hpp"
-#include "analysis/study/trace_record.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/sha256.hpp"
 

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "analysis/statistics/answer_statistics.hpp"
-#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/replay/table_files.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/model/provenance.hpp"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <numeric>
 
-#include "sim/attention/lane_rows.hpp"
+#include "sim/attention/prompt_pass.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis {

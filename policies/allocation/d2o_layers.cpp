@@ -7,7 +7,6 @@
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/rows/column_sums.hpp"
 #include "policies/parts/splits/exempt_layers.hpp"
-#include "policies/parts/splits/variant.hpp"
 #include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 

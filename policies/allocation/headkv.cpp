@@ -5,7 +5,6 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
 #include "policies/parts/splits/head_matrix.hpp"
-#include "policies/parts/splits/variant.hpp"
 #include "policies/parts/splits/whole_numbers.hpp"
 
 namespace kvsim::policy::headkv {

@@ -4,7 +4,6 @@
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/splits/largest_counts.hpp"
 #include "policies/parts/splits/token_gains.hpp"
 #include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"

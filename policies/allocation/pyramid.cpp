@@ -3,7 +3,6 @@
 
 #include "policies/api/allocation.hpp"
 #include "policies/api/spec.hpp"
-#include "policies/parts/splits/variant.hpp"
 #include "policies/parts/splits/whole_numbers.hpp"
 
 namespace kvsim::policy::pyramid {

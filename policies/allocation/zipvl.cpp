@@ -7,8 +7,7 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/api/spec.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/rows/window_importance.hpp"
-#include "policies/parts/splits/variant.hpp"
+#include "policies/parts/rows/window_rows.hpp"
 #include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/api/spec.hpp"
+
 namespace kvsim::policy {
 
 struct Call {
@@ -22,5 +24,11 @@ std::vector<Call> parse_calls(
     std::string_view text,
     std::string_view form =
         "Write EVICTION(name=value,...)+ALLOCATION(name=value,...), e.g. snapkv(window=32)+pyramid");
+
+// Parses the parameters of a rule that is not a policy, typed like a policy's: "rows=8,pool=avg:7".
+
+/// Returns a value for every spec, in their order: the typed one, or the default. Throws Error(usage), placed
+/// at `where`, for text of another shape, unknown names and illegal values.
+Params option_list(std::string_view text, const std::vector<ParamSpec>& specs, std::string_view where);
 
 }  // namespace kvsim::policy

@@ -5,9 +5,8 @@
 
 #include "policies/api/call_syntax.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/param_value.hpp"
-#include "sim/base/quoted.hpp"
 #include "sim/base/suggest.hpp"
 
 namespace kvsim::policy {

@@ -51,7 +51,7 @@ inline std::vector<Position> ascending(std::span<const Position> positions) {
   return out;
 }
 
-/// A file of tables that were measured on other runs (policies/api/calibrator.hpp), as a policy asks for it.
+/// A file of tables that were measured on other runs (policies/api/spec.hpp), as a policy asks for it.
 struct CalibrationRequest {
   std::string file{};
   std::string maker{};      ///< the codec, with the parameters that its tables depend on: "kv_heads(heads=2)"

@@ -4,7 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/param_value.hpp"
-#include "sim/base/plain_name.hpp"
+#include "sim/base/suggest.hpp"
 
 namespace kvsim::policy {
 namespace {

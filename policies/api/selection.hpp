@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "policies/api/eviction.hpp"
-#include "policies/api/stored_tokens.hpp"
+#include "policies/api/representation.hpp"
 
 namespace kvsim::policy {
 

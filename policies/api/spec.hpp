@@ -12,15 +12,43 @@
 #include <vector>
 
 #include "policies/api/allocation.hpp"
-#include "policies/api/calibrator.hpp"
 #include "policies/api/cost.hpp"
 #include "policies/api/eviction.hpp"
 #include "policies/api/oracle.hpp"
 #include "policies/api/representation.hpp"
 #include "policies/api/selection.hpp"
+#include "sim/base/matrix_view.hpp"
 #include "sim/base/params.hpp"
+#include "sim/base/rotary.hpp"
 
 namespace kvsim::policy {
+
+// Defines what a policy learns of other runs before it is used on one. A Calibrator
+// measures one layer; its tables go into a file, which a parameter of the policy names (Tables::calibrated).
+
+/// One layer of one run: prompt and generated tokens.
+struct LayerTokens {
+  std::vector<MatrixView> keys{},
+      values{};                       ///< per KV head, [tokens, dim]; keys after RoPE, row i at position i
+  std::vector<MatrixView> queries{};  ///< per query head, where the calibrator needs them; after RoPE
+  Rotary rotary{};
+};
+
+/// Numbers that were measured for each KV head of a layer, equally many of each.
+struct CalibratedTable {
+  std::string name{};
+  std::vector<std::vector<float>> of_head{};
+};
+
+class Calibrator {
+ public:
+  virtual ~Calibrator() = default;
+  virtual bool needs_queries() const { return false; }
+  /// Comes once per run.
+  virtual void observe(const LayerTokens& tokens) = 0;
+  /// Comes last, and once. Throws Error(input) when the runs hold too little to measure.
+  virtual std::vector<CalibratedTable> tables() = 0;
+};
 
 struct Part;
 // policies/api/replacement.hpp

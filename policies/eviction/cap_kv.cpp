@@ -4,8 +4,8 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/compactor_scores.hpp"
 #include "policies/parts/rows/expected_queries.hpp"
-#include "policies/parts/rows/leverage.hpp"
 #include "policies/parts/rows/norms.hpp"
 
 namespace kvsim::policy::cap_kv {

@@ -3,8 +3,8 @@
 
 #include "policies/api/over_base.hpp"
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/costs/projected_values.hpp"
-#include "policies/parts/rows/projected_norms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/norms.hpp"
 
 namespace kvsim::policy::critical_kv {
 namespace {

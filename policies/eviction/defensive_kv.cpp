@@ -3,9 +3,9 @@
 #include <numeric>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/costs/projected_values.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/norms.hpp"
 #include "policies/parts/rows/pooling.hpp"
-#include "policies/parts/rows/projected_norms.hpp"
 #include "policies/parts/rows/window_rows.hpp"
 #include "sim/base/order.hpp"
 

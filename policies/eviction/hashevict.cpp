@@ -2,12 +2,10 @@
 #include <cmath>
 #include <memory>
 
-#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/index/hamming_scan.hpp"
-#include "policies/parts/index/sim_hash.hpp"
+#include "policies/parts/index/fingerprints.hpp"
 #include "policies/parts/rows/recency.hpp"
 #include "sim/base/rng.hpp"
 

@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 
-#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"

@@ -6,13 +6,11 @@
 #include <vector>
 
 #include "policies/api/over_base.hpp"
-#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/index/fingerprints.hpp"
 #include "policies/parts/index/k_means.hpp"
-#include "policies/parts/index/representatives.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/costs/projected_values.hpp"
-#include "policies/parts/rows/projected_norms.hpp"
+#include "policies/parts/costs/cost_terms.hpp"
+#include "policies/parts/rows/norms.hpp"
 #include "policies/parts/rows/repeated_prompt.hpp"
 #include "sim/base/error.hpp"
 

@@ -1,6 +1,6 @@
 // Keeps keys of small norm.
-#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
+#include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/rows/norms.hpp"
 

@@ -3,7 +3,7 @@
 
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/rows/norms.hpp"
-#include "policies/parts/rows/window_score.hpp"
+#include "policies/parts/rows/window_rows.hpp"
 
 namespace kvsim::policy::lava {
 namespace {

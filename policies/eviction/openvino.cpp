@@ -6,7 +6,7 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/index/fingerprints.hpp"
-#include "policies/parts/index/representatives.hpp"
+#include "policies/parts/index/k_means.hpp"
 #include "policies/parts/rows/column_sums.hpp"
 #include "sim/base/order.hpp"
 #include "sim/base/rng.hpp"

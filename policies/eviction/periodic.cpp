@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "policies/api/over_base.hpp"
-#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"

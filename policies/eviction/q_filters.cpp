@@ -1,8 +1,8 @@
 // Q-Filters: ranks keys along the direction that a head's queries share.
 #include <cmath>
 
-#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
+#include "policies/api/slots.hpp"
 #include "policies/parts/codes/calibrated_tables.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/rows/logits.hpp"

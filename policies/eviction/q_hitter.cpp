@@ -3,9 +3,8 @@
 #include <array>
 #include <limits>
 
-#include "policies/api/renewing.hpp"
 #include "policies/api/slots.hpp"
-#include "policies/parts/codes/fake_quantisation.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "policies/parts/rows/accumulated_attention.hpp"
 #include "policies/parts/rows/highest.hpp"

@@ -7,7 +7,7 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/codes/calibrated_tables.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/rows/mean_turn.hpp"
+#include "policies/parts/rows/expected_queries.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::policy::query_frequencies {

@@ -5,7 +5,7 @@
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/rows/window_score.hpp"
+#include "policies/parts/rows/window_rows.hpp"
 
 namespace kvsim::policy::scissorhands {
 namespace {

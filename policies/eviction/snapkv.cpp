@@ -1,7 +1,7 @@
 // Ranks by the attention from the end of the prompt, smoothed along positions.
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
-#include "policies/parts/rows/window_score.hpp"
+#include "policies/parts/rows/window_rows.hpp"
 
 namespace kvsim::policy::snapkv {
 

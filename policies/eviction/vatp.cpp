@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "policies/api/over_base.hpp"
-#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
 #include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"

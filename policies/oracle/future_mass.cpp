@@ -1,6 +1,5 @@
 // Greedy eviction that knows the future.
 #include "policies/api/score_policy.hpp"
-#include "policies/parts/oracles/future_greedy.hpp"
 #include "policies/parts/oracles/planned_oracle.hpp"
 
 namespace kvsim::policy::future_mass {

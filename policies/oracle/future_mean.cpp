@@ -3,8 +3,8 @@
 
 #include "policies/api/score_policy.hpp"
 #include "policies/parts/oracles/label_oracle.hpp"
-#include "policies/parts/oracles/loss_curve.hpp"
 #include "policies/parts/oracles/mass_ahead.hpp"
+#include "policies/parts/oracles/optimal_retention.hpp"
 
 namespace kvsim::policy::future_mean {
 namespace {

@@ -4,9 +4,8 @@
 
 #include "policies/api/spec.hpp"
 #include "policies/parts/codes/coding_cost.hpp"
-#include "policies/parts/codes/entropy_size.hpp"
 #include "policies/parts/codes/float_format.hpp"
-#include "policies/parts/codes/plain_representation.hpp"
+#include "policies/parts/codes/row_codec.hpp"
 #include "policies/parts/codes/scalar_code.hpp"
 
 namespace kvsim::policy::cachegen {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "policies/api/spec.hpp"
-#include "policies/parts/codes/plain_representation.hpp"
+#include "policies/parts/codes/row_codec.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::compensation {

@@ -7,7 +7,6 @@
 #include "policies/parts/codes/calibrated_tables.hpp"
 #include "policies/parts/codes/coding_cost.hpp"
 #include "policies/parts/codes/float_format.hpp"
-#include "policies/parts/codes/level_code.hpp"
 #include "policies/parts/codes/scalar_code.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"

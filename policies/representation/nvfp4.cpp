@@ -2,7 +2,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/codes/coding_cost.hpp"
 #include "policies/parts/codes/float_format.hpp"
-#include "policies/parts/codes/prompt_scaled.hpp"
+#include "policies/parts/codes/row_codec.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::nvfp4 {

@@ -8,7 +8,7 @@
 #include "policies/parts/codes/coding_cost.hpp"
 #include "policies/parts/codes/float_format.hpp"
 #include "policies/parts/codes/grouped_codec.hpp"
-#include "policies/parts/codes/orthogonal_rows.hpp"
+#include "policies/parts/codes/orthogonal.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/order.hpp"

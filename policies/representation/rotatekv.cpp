@@ -5,7 +5,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/codes/coding_cost.hpp"
 #include "policies/parts/codes/float_format.hpp"
-#include "policies/parts/codes/hadamard.hpp"
+#include "policies/parts/codes/orthogonal.hpp"
 #include "policies/parts/codes/scalar_code.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/error.hpp"

@@ -5,7 +5,7 @@
 
 #include "policies/api/spec.hpp"
 #include "policies/parts/codes/coding_cost.hpp"
-#include "policies/parts/codes/plain_representation.hpp"
+#include "policies/parts/codes/row_codec.hpp"
 #include "policies/parts/codes/scalar_code.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/split.hpp"

@@ -7,7 +7,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/codes/float_format.hpp"
 #include "policies/parts/codes/outlier_chunks.hpp"
-#include "policies/parts/codes/plain_representation.hpp"
+#include "policies/parts/codes/row_codec.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 #include "sim/base/symmetric_matrix.hpp"
 

@@ -6,8 +6,7 @@
 
 #include "policies/parts/codes/coding_cost.hpp"
 #include "policies/parts/codes/float_format.hpp"
-#include "policies/parts/codes/hadamard.hpp"
-#include "policies/parts/codes/orthogonal_rows.hpp"
+#include "policies/parts/codes/orthogonal.hpp"
 #include "policies/parts/codes/row_codec.hpp"
 #include "policies/parts/codes/scalar_code.hpp"
 #include "policies/parts/costs/cost_terms.hpp"

@@ -8,7 +8,6 @@
 #include "policies/parts/codes/float_format.hpp"
 #include "policies/parts/index/k_means.hpp"
 #include "policies/parts/index/reading.hpp"
-#include "policies/parts/index/vector_code.hpp"
 #include "sim/base/dot.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"

@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
+#include "policies/parts/index/k_means.hpp"
 #include "policies/parts/index/reading.hpp"
-#include "policies/parts/index/vector_code.hpp"
 #include "sim/base/dot.hpp"
 #include "sim/base/rng.hpp"
 

@@ -2,6 +2,7 @@
 /// The lanes that are processed together, and their recorded tensors.
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "policies/api/eviction.hpp"
@@ -134,5 +135,12 @@ class GroupTensors {
   std::vector<KeyPanels> key_panels_;
   std::vector<std::uint8_t> classes_;
 };
+
+// Reads tensors for arithmetic, and refuses values that are infinite or not a number before they reach a
+// result.
+
+/// Calls sequence.read(), and throws Error(input) naming the first value that is infinite or not a number.
+void read_finite(const trace::Sequence& sequence, trace::Tensor tensor, std::uint32_t layer,
+                 std::uint32_t head, std::uint64_t first, std::uint64_t n, std::span<float> out);
 
 }  // namespace kvsim::sim

@@ -5,12 +5,12 @@
 #include <string>
 #include <string_view>
 
-#include "policies/api/option_list.hpp"
+#include "policies/api/call_syntax.hpp"
 #include "policies/parts/rows/pooling.hpp"
 
 namespace kvsim::sim {
 
-/// The parameters of XKV's w (policies/parts/rows/window_importance.hpp; arXiv 2412.05896).
+/// The parameters of XKV's w (policies/parts/rows/window_rows.hpp; arXiv 2412.05896).
 struct ImportanceRule {
   std::size_t rows = 8;  ///< last prompt rows that are averaged, at least 1
   policy::Pooling pooling{policy::Pooling::Kind::average, 7};

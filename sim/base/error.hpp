@@ -1,6 +1,7 @@
 #pragma once
 /// The only exception type of kvsim. Libraries throw it and never print, exit or abort; tools turn it into a
 /// message and an exit code.
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -35,5 +36,10 @@ class Error : public std::runtime_error {
 [[noreturn]] void usage_error(std::string_view what, std::string_view where = {}, std::string_view hint = {});
 [[noreturn]] void input_error(std::string_view what, std::string_view where = {}, std::string_view hint = {});
 [[noreturn]] void bug(std::string_view what, std::string_view where = {});
+
+// What a person should know although nothing failed. Libraries hand notes to their caller and never print.
+
+/// Takes one note: a text without a line end.
+using NoteListener = std::function<void(const std::string& text)>;
 
 }  // namespace kvsim

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"

@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "sim/base/error.hpp"
-#include "sim/base/folder_entries.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/inputs.hpp"
 
 namespace kvsim {
@@ -178,6 +178,33 @@ void PartialFile::commit() {
   named_ = true;
   unfinished_.reset();
   keep_names(folder_of(path_));
+}
+
+namespace {
+
+constexpr std::size_t kBufferBytes = 1U << 20;
+
+}  // namespace
+
+void AtomicFile::write(std::string_view text) {
+  buffer_ += text;
+  if (buffer_.size() >= kBufferBytes) flush();
+}
+
+void AtomicFile::flush() {
+  write_all(file_.file(), buffer_, path_);
+  buffer_.clear();
+}
+
+void AtomicFile::commit() {
+  flush();
+  file_.commit();
+}
+
+void write_atomic(const std::string& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
 }
 
 }  // namespace kvsim

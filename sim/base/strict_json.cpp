@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/number_text.hpp"
-#include "sim/base/quoted.hpp"
 
 namespace kvsim {
 namespace {

@@ -4,8 +4,6 @@
 #include <cctype>
 #include <numeric>
 
-#include "sim/base/plain_name.hpp"
-
 namespace kvsim {
 namespace {
 

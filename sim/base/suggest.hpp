@@ -1,5 +1,6 @@
 #pragma once
 /// Suggests the nearest valid spellings of an unknown name.
+#include <cctype>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,5 +25,16 @@ std::optional<std::string> spelled(std::string_view typed, const std::vector<std
 /// Returns "Did you mean a, b or c?", or "Known: ..." (at most two dozen) when no name is near. Empty when
 /// `known` is.
 std::string suggestion(std::string_view name, const std::vector<std::string>& known);
+
+// Names as people type them.
+
+/// Letters and digits, in lower case: what two spellings of a name have in common (SnapKV, snap_kv).
+inline std::string plain_name(std::string_view name) {
+  std::string out;
+  for (const char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
 
 }  // namespace kvsim

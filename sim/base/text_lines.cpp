@@ -9,12 +9,12 @@
 #include <cstring>
 #include <optional>
 
-#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/file_descriptor.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/gzip.hpp"
 #include "sim/base/inputs.hpp"
 #include "sim/base/interruption.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/partial_file.hpp"
 
 namespace kvsim {

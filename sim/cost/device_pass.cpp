@@ -3,9 +3,8 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/cost/checked.hpp"
-#include "sim/cost/layer_reads.hpp"
 #include "sim/cost/offload.hpp"
 
 namespace kvsim::cost {

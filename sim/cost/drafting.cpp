@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/cost/checked.hpp"
 #include "sim/cost/device_pass.hpp"
 

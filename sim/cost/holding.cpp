@@ -5,7 +5,7 @@
 #include "sim/base/error.hpp"
 #include "sim/cost/checked.hpp"
 #include "sim/feed/lane_budgets.hpp"
-#include "sim/replay/matrix_file.hpp"
+#include "sim/replay/table_files.hpp"
 
 namespace kvsim::cost {
 namespace {

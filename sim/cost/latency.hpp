@@ -2,7 +2,9 @@
 /// Seconds: a roofline of operations with calibrated ceilings.
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <vector>
 
 #include "policies/api/cost.hpp"
 #include "sim/cost/holding.hpp"
@@ -102,5 +104,14 @@ struct Latency {
 };
 Latency latency(const Model& model, const Machine& machine, const Serving& serving, const Holding& holding,
                 const policy::Cost& cost);
+
+// Sums the times of many decode steps from few of them: between the steps at which a lane reaches its limit,
+// a step's time is nearly a quadratic of its number.
+
+/// Returns pass(first) + ... + pass(last). Between neighbours of `breaks` (any order, any values) each piece
+/// is summed as the quadratic through three of its steps; a piece where two more steps differ from it by more
+/// than a thousandth of a percent is halved, and short pieces are added up step by step.
+PassTime sum_steps(std::uint64_t first, std::uint64_t last, std::vector<std::uint64_t> breaks,
+                   const std::function<PassTime(std::uint64_t)>& pass);
 
 }  // namespace kvsim::cost

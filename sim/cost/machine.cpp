@@ -7,9 +7,9 @@
 #include <span>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/read_file.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
 #include "sim/cost/catalogue_files.hpp"

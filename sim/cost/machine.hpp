@@ -1,13 +1,28 @@
 #pragma once
 /// The speed of a machine: datasheet rates, and how much of them operations reach, fitted to measurements.
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "sim/cost/tier.hpp"
-
 namespace kvsim::cost {
+
+/// The tiers of memory behind the device's own, nearest first.
+enum class Tier : std::uint8_t { host, ssd };
+inline constexpr std::array kTiers{Tier::host, Tier::ssd};
+constexpr const char* tier_name(Tier tier) {
+  return tier == Tier::host ? "host" : "ssd";
+}
+
+/// One of something for every tier.
+template <class T>
+struct PerTier {
+  T host{}, ssd{};
+
+  T& operator[](Tier tier) { return tier == Tier::host ? host : ssd; }
+  const T& operator[](Tier tier) const { return tier == Tier::host ? host : ssd; }
+};
 
 /// Ceilings turn datasheet rates into times: t = ((F/(ec*P))^p + (Q/(em*BW))^p)^(1/p) + t0 per operation.
 struct Ceilings {

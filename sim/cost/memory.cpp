@@ -5,9 +5,8 @@
 #include <optional>
 
 #include "sim/cost/checked.hpp"
-#include "sim/cost/layer_reads.hpp"
 #include "sim/cost/offload.hpp"
-#include "sim/cost/pages.hpp"
+#include "sim/cost/storage.hpp"
 
 namespace kvsim::cost {
 namespace {

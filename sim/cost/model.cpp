@@ -5,14 +5,14 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
 #include "sim/cost/catalogue_files.hpp"
 #include "sim/cost/checked.hpp"
-#include "traces/model/config_text.hpp"
 #include "traces/model/gguf_model.hpp"
+#include "traces/model/model_config.hpp"
 
 namespace kvsim::cost {
 namespace {

@@ -1,7 +1,10 @@
 #pragma once
-/// Costs of moving weights and cache that are stored in host memory or on disk.
+/// What a step reads of a layer's cache, and what it costs to move weights and cache from host memory or
+/// disk.
 #include <cstdint>
+#include <optional>
 
+#include "policies/api/spec.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/cost/model.hpp"
 
@@ -29,5 +32,21 @@ double ahead_block(double early, double late, double store, double compute);
 /// (vLLM copies K and V of each layer and block separately), the last one shorter. The alternative is
 /// recomputing it by a prefill. Throws Error(usage) for a chunk of zero bytes.
 double swap_time(const Link& link, std::uint64_t bytes, std::uint64_t chunk);
+
+/// What a step reads of a layer's cache where a selection chooses, by the selection's own statement.
+struct LayerReads {
+  double head_share = 1;  ///< of the tokens that a lane holds, those that one query head reads
+  /// The same of the query heads of a KV head together, at most: where they agree it is less.
+  double lane_share = 1;
+  double index_bytes_read = 0, index_bytes = 0;  ///< of the index, in all KV heads of the layer
+  double run_tokens = 0;  ///< that stand beside each other in what a lane reads; 0: all that it holds
+};
+
+/// What the selection states of a layer whose lanes hold `tokens` each, at least one.
+policy::ReadCount read_count(const policy::Part& selection, const Model& model, std::uint64_t layer,
+                             std::uint64_t tokens);
+/// `tokens`: that a lane of the layer holds, mean. Without a selection everything is read.
+LayerReads layer_reads(const std::optional<policy::Part>& selection, const Model& model, std::uint64_t layer,
+                       double tokens);
 
 }  // namespace kvsim::cost

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "sim/cost/machine.hpp"
 #include "sim/cost/model.hpp"
 #include "sim/cost/storage.hpp"
-#include "sim/cost/tier.hpp"
 
 namespace kvsim::cost {
 

@@ -4,12 +4,12 @@
 #include <bit>
 #include <cmath>
 
-#include "policies/parts/index/sim_hash.hpp"
+#include "policies/parts/index/fingerprints.hpp"
 #include "sim/attention/attention_rows.hpp"
-#include "sim/attention/finite_read.hpp"
-#include "sim/base/correlation.hpp"
+#include "sim/attention/group_tensors.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
+#include "sim/base/spread.hpp"
 #include "sim/base/workers.hpp"
 
 namespace kvsim::sim {

@@ -1,6 +1,7 @@
 #pragma once
-/// Measures where each query head attends: at the first positions, at the last, and how widely.
+/// Where each query head attends, and how the norms of keys go with the attention that they get.
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 namespace kvsim::sim {
 
+/// Measures where each query head attends: at the first positions, at the last, and how widely.
 struct HeadStudy {
   std::size_t rows = 64;   ///< last prompt rows, at most the prompt; rows of generated tokens are added
   std::size_t sinks = 4;   ///< first positions of the sequence
@@ -36,5 +38,16 @@ struct HeadsFound {
 /// Returns the statistics of every query head. Throws Error(usage) when there is no row, or the trace lacks
 /// the query of one; Error(input) when the trace is damaged.
 HeadsFound head_attention(const trace::Sequence& sequence, const HeadStudy& study, Progress& progress);
+
+/// The numbers of one lane, per prompt position.
+struct KeyNormAttention {
+  std::vector<double> norm;       ///< Euclidean, of the key as it is cached
+  std::vector<double> attention;  ///< mean over the prompt rows that see the position, and over query heads
+};
+
+/// Calls `look` once for every lane (layer-major index), from any thread; at most one lane per thread is in
+/// memory. Throws Error(usage) for a trace that lacks queries of the prompt, Error(input) when it is damaged.
+void for_key_norm_attention(const trace::Sequence& sequence, unsigned threads, Progress& progress,
+                            const std::function<void(std::size_t lane, const KeyNormAttention&)>& look);
 
 }  // namespace kvsim::sim

@@ -5,10 +5,11 @@
 /// A ranking is static: one score per prompt position, known at the end of the prompt. A policy whose scores
 /// change as tokens arrive is measured by its scores at that moment.
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "policies/api/spec.hpp"
-#include "sim/attention/mean_attention.hpp"
+#include "sim/attention/prompt_attention.hpp"
 #include "sim/base/progress.hpp"
 #include "traces/format/sequence.hpp"
 
@@ -51,5 +52,25 @@ struct LaneRankings {
 /// when the trace is damaged.
 std::vector<LaneRankings> ranking_study(const trace::Sequence& sequence, const RankingStudy& study,
                                         Progress& progress);
+
+// Computes what it costs to drop positions in a given order: HashEvict's cumulative attention loss, and the
+// area that it calls attention loss ratio.
+
+/// Returns the attention of the position that is dropped first, second, and so on, lowest score first.
+/// Positions with equal scores are dropped in random order, so each gets the mean of their attention, which
+/// is its expectation. `scores` and `attention` have the same length; no score is NaN.
+std::vector<double> attention_in_drop_order(std::span<const double> attention,
+                                            std::span<const double> scores);
+
+/// Returns the attention in the order that loses least, lowest first. Reversed, it is the order that loses
+/// most.
+std::vector<double> least_attention_first(std::span<const double> attention);
+
+/// Returns L^m for m = 0 ... dropped.size(): the attention of the first m dropped positions.
+std::vector<double> cumulative_loss(std::span<const double> dropped);
+
+/// Returns Y = sum over m of L^m of `dropped` - L^m of `least`, for two orders of one lane: 0 for the least
+/// itself, never negative.
+double excess_area(std::span<const double> dropped, std::span<const double> least);
 
 }  // namespace kvsim::sim

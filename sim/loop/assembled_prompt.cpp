@@ -6,9 +6,9 @@
 
 #include "sim/attention/attention_rows.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/order.hpp"
-#include "sim/base/quoted.hpp"
 #include "sim/base/workers.hpp"
 #include "traces/format/schema.hpp"
 #include "traces/model/cpu/step_batch.hpp"

@@ -12,7 +12,7 @@
 #include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/plan.hpp"
 #include "sim/replay/table_files.hpp"
-#include "traces/format/header_source.hpp"
+#include "traces/format/source.hpp"
 
 namespace kvsim::sim {
 namespace {

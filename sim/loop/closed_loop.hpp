@@ -17,8 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/loop/layer_drift.hpp"
-#include "sim/loop/token_measures.hpp"
+#include "sim/loop/cell_drift.hpp"
 #include "sim/replay/replay.hpp"
 #include "traces/model/weights.hpp"
 

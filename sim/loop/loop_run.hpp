@@ -15,8 +15,7 @@
 #include "sim/loop/loop_unit.hpp"
 #include "sim/loop/slot_rows.hpp"
 #include "sim/loop/stream.hpp"
-#include "sim/replay/represented_units.hpp"
-#include "sim/replay/selected_units.hpp"
+#include "sim/replay/replay_unit.hpp"
 
 namespace kvsim::sim {
 

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <tuple>
 
-#include "policies/parts/oracles/loss_curve.hpp"
 #include "policies/parts/oracles/optimal_retention.hpp"
 
 namespace kvsim::sim {

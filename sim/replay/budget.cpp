@@ -9,7 +9,6 @@
 #include "sim/attention/group_tensors.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
-#include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
 
 namespace kvsim::sim {

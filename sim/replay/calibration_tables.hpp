@@ -1,9 +1,12 @@
 #pragma once
 /// The tables that representations read: measured on some runs, written as HDF5, read for others.
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "policies/api/spec.hpp"
+#include "sim/base/progress.hpp"
 #include "traces/format/sequence.hpp"
 
 namespace kvsim::sim {
@@ -48,5 +51,16 @@ void write_calibration(const std::string& path, const Calibration& calibration, 
 /// Throws Error(input) when `path` is not such a file, contradicts itself, or holds a number that is not
 /// finite.
 Calibration read_calibration(const std::string& path);
+
+/// Measures what a policy learns of other runs.
+struct CalibrationRun {
+  std::string name;
+  const trace::Sequence* sequence;
+};
+
+/// Reads keys and values of every token of the runs once, layer by layer, and queries where the calibrator
+/// needs them. `codec` has a calibrator. Throws Error(usage) when runs are of models of different shapes or
+/// lack queries, Error(input) for numbers that are not finite, Error(interrupted).
+Calibration calibrate(const policy::Part& codec, std::span<const CalibrationRun> runs, Progress& progress);
 
 }  // namespace kvsim::sim

@@ -5,13 +5,12 @@
 #include <memory>
 #include <optional>
 
-#include "policies/parts/rows/window_importance.hpp"
+#include "policies/parts/rows/window_rows.hpp"
 #include "sim/attention/importance_rule.hpp"
 #include "sim/attention/prompt_pass.hpp"
 #include "sim/attention/unit_future.hpp"
 #include "sim/replay/lane_measures.hpp"
-#include "sim/replay/represented_units.hpp"
-#include "sim/replay/selected_units.hpp"
+#include "sim/replay/replay_unit.hpp"
 #include "traces/format/recorded_rows.hpp"
 
 namespace kvsim::sim {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <limits>
 
-#include "sim/attention/finite_read.hpp"
+#include "sim/attention/group_tensors.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/symmetric_matrix.hpp"
 #include "traces/format/schema.hpp"

@@ -1,17 +1,49 @@
 #pragma once
 /// Measures what a lane's cells lose against the recorded run: the numbers of LaneOutcome.
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <vector>
 
-#include "sim/attention/peak_attention.hpp"
+#include "sim/attention/group_tensors.hpp"
+#include "sim/attention/prompt_attention.hpp"
 #include "sim/attention/resident_outputs.hpp"
 #include "sim/attention/step_oracle.hpp"
-#include "sim/replay/projected_outputs.hpp"
 #include "sim/replay/read_measures.hpp"
+#include "sim/replay/replay.hpp"
 #include "sim/replay/replay_unit.hpp"
 #include "sim/replay/stored_measures.hpp"
 
 namespace kvsim::sim {
+
+// Measures what the heads of a layer together pass on to the model: attention outputs after the output
+// projection, of the full cache and of every cell. Needs a trace with output weights.
+
+/// Sums the projected outputs over all lanes of a layer, for one block of steps after another.
+class ProjectedOutputs {
+ public:
+  /// `tensors` hold the layer's output weights. `cells`: where each cell's numbers of the layer go.
+  ProjectedOutputs(const GroupTensors& tensors, std::vector<LayerOutcome*> cells);
+
+  /// Begins a block of `n_steps` steps.
+  void begin(std::size_t n_steps);
+  /// Adds the outputs of a lane's query heads, [group * n_steps, value_dim], steps within heads: those of the
+  /// full cache, or a cell's differences from them. Lanes are added in order.
+  void add_whole(std::size_t lane, std::span<const float> outputs);
+  void add_difference(std::size_t cell, std::size_t lane, std::span<const float> outputs);
+  /// Ends the block after every lane is added: the errors and cosines of its steps go to the cells.
+  void end();
+
+ private:
+  void add(std::size_t lane, std::span<const float> outputs, std::vector<float>& sum);
+
+  const GroupTensors* tensors_;
+  std::vector<LayerOutcome*> cells_;
+  std::size_t n_steps_ = 0, hidden_;
+  std::vector<float> whole_;                     ///< [n_steps, hidden]
+  std::vector<std::vector<float>> differences_;  ///< per cell [n_steps, hidden]; empty while no lane differs
+  std::vector<float> product_;
+};
 
 /// A cell's cache, and where the numbers of its lane go.
 struct MeasuredCell {
@@ -24,7 +56,7 @@ using MeasuredCells = std::vector<MeasuredCell>;
 
 /// Measures what is resident in each cell after the prompt: how many of these positions are in each segment,
 /// their R, and the best R of any choice of as many positions. `segments`: of each prompt position. `w`:
-/// importance of the lane's positions from `first` on (policies/parts/rows/window_importance.hpp); empty if
+/// importance of the lane's positions from `first` on (policies/parts/rows/window_rows.hpp); empty if
 /// there is none.
 void measure_kept(const std::vector<std::optional<PromptSegment>>& segments, const std::vector<double>& w,
                   std::size_t first, const MeasuredCells& cells);

@@ -10,7 +10,7 @@
 
 #include "policies/api/composition.hpp"
 #include "sim/attention/importance_rule.hpp"
-#include "sim/attention/peak_attention.hpp"
+#include "sim/attention/prompt_attention.hpp"
 #include "sim/attention/prompt_segments.hpp"
 #include "sim/base/progress.hpp"
 #include "sim/feed/index_store.hpp"
@@ -107,7 +107,7 @@ struct DirectionOutcome {
 /// A row that has lost this share of its attention, or more, has weight 1.
 inline constexpr double kWholeRow = 0.01;
 
-/// Peak loss and its variants (sim/attention/peak_attention.hpp), over all counted rows of a lane.
+/// Peak loss and its variants (sim/attention/prompt_attention.hpp), over all counted rows of a lane.
 struct PeakOutcome {
   PaidAttention plain;                 ///< rows that reach PeakRule::threshold
   PaidAttention weighted;              ///< the same, every row times its peak

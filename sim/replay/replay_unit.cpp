@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/replay/budget.hpp"
+
 namespace kvsim::sim {
 
 ReplayUnit::ReplayUnit(const EvictionGroup& eviction_group, const GroupTensors& tensors,
@@ -81,6 +83,111 @@ std::vector<ReplayUnit> replay_units(const EvictionGroup& eviction_group, const 
     out.emplace_back(eviction_group, tensors, lane, n_lanes, std::move(eviction), unit, length);
   }
   return out;
+}
+
+RepresentedUnits::RepresentedUnits(const Plan& plan, const GroupTensors& tensors, std::uint64_t seed,
+                                   const policy::Tables* tables)
+    : tensors_(&tensors),
+      parts_(plan, &Plan::CellPlan::representation, plan.representation_groups, tensors, seed, tables,
+             [](const policy::Part& part, const policy::CacheUnit& unit) {
+               return part.make_representation(unit);
+             }) {}
+
+std::optional<int> RepresentedUnits::partner(const ReplayUnit& unit, std::size_t cell) const {
+  const policy::Representation* representation = parts_.of(unit, cell);
+  return representation == nullptr ? std::nullopt : representation->partner();
+}
+
+void RepresentedUnits::finish_pairs() {
+  for (const auto& [of, representation] : parts_.all()) {
+    const std::optional<int> layer = representation->partner();
+    if (!layer) continue;
+    LaneGroup there = tensors_->group();
+    there.layer = static_cast<std::uint32_t>(*layer);
+    const auto known = partners_.try_emplace(*layer, tensors_->sequence(), there, policy::Needs{}).first;
+    representation->finish_pair(GroupTensors::PromptView(*tensors_, of.first_lane),
+                                GroupTensors::PromptView(known->second, of.first_lane));
+  }
+}
+
+void RepresentedUnits::pair(const ReplayUnit& unit, Cache& cache, std::size_t position) const {
+  const std::optional<int> layer = partner(unit, cache.cell);
+  if (!layer) return;
+  const GroupTensors& there = partners_.at(*layer);
+  cache.stored->pair(cache.own_slot, there.token_keys(unit.first_lane(), unit.n_lanes(), position),
+                     there.token_values(unit.first_lane(), unit.n_lanes(), position));
+}
+
+void RepresentedUnits::store(ReplayUnit& unit, Cache& cache, std::size_t cell, const Token* again) const {
+  policy::Representation* representation = parts_.of(unit, cell);
+  if (representation == nullptr) return;
+  policy::StorageShape of_lane = storage_shape(tensors_->sequence());
+  of_lane.layer = tensors_->group().layer;
+  unit.store(cache, *representation, parts_.group(cell)->needs.decode_rows, of_lane, again);
+}
+
+SelectedUnits::SelectedUnits(const Plan& plan, const GroupTensors& tensors, std::uint64_t seed,
+                             const policy::Tables* tables)
+    : tensors_(&tensors),
+      parts_(
+          plan, &Plan::CellPlan::selection, plan.selection_groups, tensors, seed, tables,
+          [](const policy::Part& part, const policy::CacheUnit& unit) { return part.make_selection(unit); }) {
+}
+
+void SelectedUnits::read_leaders() {
+  for (const auto& [of, selection] : parts_.all()) {
+    const std::optional<int> layer = selection->leader();
+    if (!layer) continue;
+    LaneGroup there = tensors_->group();
+    there.layer = static_cast<std::uint32_t>(*layer);
+    leaders_.try_emplace(*layer, tensors_->sequence(), there, policy::Needs{.queries = true});
+  }
+}
+
+std::optional<int> SelectedUnits::leader(const ReplayUnit& unit, std::size_t cell) const {
+  const policy::Selection* selection = parts_.of(unit, cell);
+  return selection == nullptr ? std::nullopt : selection->leader();
+}
+
+template <class Use>
+void SelectedUnits::with_tokens(const ReplayUnit& unit, const Cache& cache, const GroupTensors& tensors,
+                                Use use) const {
+  if (cache.stored) return use(policy::StoredTokens(cache.stored->rows()));
+  thread_local std::vector<policy::LaneRows> lanes;
+  lanes.clear();
+  for (std::size_t lane = unit.first_lane(); lane < unit.first_lane() + unit.n_lanes(); ++lane)
+    lanes.push_back({.keys = tensors.keys(lane), .values = tensors.values(lane)});
+  use(policy::StoredTokens(cache.residents.slots(), lanes));
+}
+
+void SelectedUnits::begin(const ReplayUnit& unit, Cache& cache, std::size_t cell,
+                          const policy::StoredTokens* tokens) const {
+  const policy::Selection* selection = parts_.of(unit, cell);
+  if (selection == nullptr) return;
+  const GroupTensors& tensors = tensors_of(selection->leader());
+  cache.reads = std::make_unique<SelectedReads>(parts_.group(cell)->part->spec->name, selection->selector(),
+                                                unit.n_lanes(), tensors_->sequence().model().group());
+  const GroupTensors::PromptView prompt(tensors, unit.first_lane());
+  if (tokens) return cache.reads->begin(prompt, *tokens);
+  with_tokens(unit, cache, tensors,
+              [&](const policy::StoredTokens& recorded) { cache.reads->begin(prompt, recorded); });
+}
+
+void SelectedUnits::select(const ReplayUnit& unit, Cache& cache, std::size_t position,
+                           const RowBlock& rows) const {
+  if (!cache.reads) return;
+  const std::optional<int> layer = leader(unit, cache.cell);
+  const GroupTensors& tensors = tensors_of(layer);
+  const std::size_t group = tensors_->sequence().model().group();
+  const policy::Asking asking{
+      .position = cache.own,
+      .own_slot = cache.slot_of_own(),
+      .queries = layer ? tensors.token_queries(unit.first_lane() * group, unit.n_lanes() * group, position)
+                       : rows.queries(unit.first_lane(), unit.n_lanes(), position - rows.first()),
+      .scale = tensors_->sequence().model().attn_scale,
+      .cap = tensors_->sequence().model().logit_softcap};
+  with_tokens(unit, cache, tensors,
+              [&](const policy::StoredTokens& tokens) { cache.reads->select(asking, tokens); });
 }
 
 }  // namespace kvsim::sim

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "policies/builtin.hpp"
-#include "sim/cost/sweep.hpp"
+#include "sim/cost/estimate.hpp"
 #include "tests/bench/paired.hpp"
 
 using namespace kvsim;

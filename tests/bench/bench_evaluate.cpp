@@ -6,7 +6,7 @@
 
 #include "analysis/loop/evaluation.hpp"
 #include "policies/builtin.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "tests/bench/paired.hpp"
 #include "traces/capture/prompt_run.hpp"
 #include "traces/model/tokenizer.hpp"

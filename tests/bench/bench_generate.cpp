@@ -19,7 +19,6 @@
 
 #include "sim/base/error.hpp"
 #include "traces/capture/capture.hpp"
-#include "traces/capture/trace_recorder.hpp"
 #include "traces/model/cpu/cpu_run.hpp"
 #include "traces/model/provenance.hpp"
 

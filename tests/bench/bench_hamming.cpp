@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/parts/index/hamming_scan.hpp"
+#include "policies/parts/index/fingerprints.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/bench/paired.hpp"
 

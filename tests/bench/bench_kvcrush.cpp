@@ -10,7 +10,6 @@
 
 #include "policies/parts/index/fingerprints.hpp"
 #include "policies/parts/index/k_means.hpp"
-#include "policies/parts/index/representatives.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/bench/paired.hpp"
 

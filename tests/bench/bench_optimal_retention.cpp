@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "policies/parts/oracles/future_greedy.hpp"
 #include "policies/parts/oracles/optimal_retention.hpp"
+#include "policies/parts/oracles/planned_oracle.hpp"
 #include "tests/bench/paired.hpp"
 #include "tests/support/decoding_rows.hpp"
 #include "tests/support/retained_attention.hpp"

@@ -17,7 +17,6 @@
 #include "sim/base/error.hpp"
 #include "sim/requests/prefix/block_cache.hpp"
 #include "sim/requests/prefix/hit_replay.hpp"
-#include "sim/requests/prefix/lru_stack.hpp"
 #include "traces/requests/read_requests.hpp"
 
 using namespace kvsim;

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/index/sim_hash.hpp"
+#include "policies/parts/index/fingerprints.hpp"
 #include "sim/attention/attention_rows.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/replay/replay.hpp"

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "traces/model/tokenizer.hpp"
 
 int main(int argc, char** argv) {

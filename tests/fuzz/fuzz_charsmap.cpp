@@ -2,8 +2,8 @@
 // input error.
 #include "tests/fuzz/target.hpp"
 #include "tests/support/small_sentencepiece.hpp"
-#include "traces/model/tokenizers/charsmap.hpp"
 #include "traces/model/tokenizers/sentencepiece_model.hpp"
+#include "traces/model/tokenizers/text_normalizer.hpp"
 
 namespace kvsim::fuzz::fuzz_charsmap {
 namespace {

@@ -1,6 +1,6 @@
 // Any bytes either are a table or are refused as an input error, and a table is the same after writing and
 // reading it again.
-#include "analysis/results/reading/read_csv.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "tests/fuzz/target.hpp"
 
 namespace kvsim::fuzz::fuzz_csv {

@@ -2,7 +2,7 @@
 // written, and written once more is the same.
 #include <algorithm>
 
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "sim/requests/prefix/request_summary.hpp"
 #include "tests/fuzz/target.hpp"
 #include "traces/requests/generated_blocks.hpp"

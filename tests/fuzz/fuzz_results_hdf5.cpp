@@ -1,5 +1,5 @@
 // Any bytes either are HDF5 results or are refused as an input error; their tables can be written.
-#include "analysis/results/reading/read_hdf5.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "tests/fuzz/target.hpp"
 
 namespace kvsim::fuzz::fuzz_results_hdf5 {

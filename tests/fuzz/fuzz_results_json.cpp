@@ -1,7 +1,6 @@
 // Any bytes either are a document of results or are refused as an input error; its table can be written and
 // read.
-#include "analysis/results/reading/read_csv.hpp"
-#include "analysis/results/reading/read_json.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "tests/fuzz/target.hpp"
 
 namespace kvsim::fuzz::fuzz_results_json {

@@ -2,7 +2,7 @@
 // the same after writing and reading them again.
 #include <sstream>
 
-#include "analysis/results/reading/read_json.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "tests/fuzz/target.hpp"
 
 namespace kvsim::fuzz::fuzz_results_jsonl {

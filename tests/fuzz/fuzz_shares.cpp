@@ -1,7 +1,7 @@
 // Any bytes either are numbers per layer and head, as JSON, tsv or csv, or are refused as an input error.
 #include <cmath>
 
-#include "sim/replay/matrix_file.hpp"
+#include "sim/replay/table_files.hpp"
 #include "tests/fuzz/target.hpp"
 
 namespace kvsim::fuzz::fuzz_shares {

@@ -1,6 +1,6 @@
 // Any text either is a list of token ids below the size of the vocabulary or is refused as an input error.
 #include "tests/fuzz/target.hpp"
-#include "traces/capture/token_file.hpp"
+#include "traces/capture/prompt.hpp"
 
 namespace kvsim::fuzz::fuzz_token_ids {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/base/file_descriptor.hpp"
+#include "sim/base/files.hpp"
 
 namespace kvsim::fuzz {
 

@@ -4,12 +4,11 @@
 #include <filesystem>
 #include <set>
 
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "tests/fuzz/target.hpp"
 #include "tests/support/hdf5_seals.hpp"
 
 namespace kvsim::test_corpus {
-
 namespace {
 
 const std::filesystem::path kCorpora = KVSIM_SOURCE_DIR "/tests/fuzz/corpus";

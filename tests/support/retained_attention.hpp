@@ -1,6 +1,6 @@
 #pragma once
 /// What a plan of retention keeps, by its definition.
-#include "policies/parts/oracles/retention_plan.hpp"
+#include "policies/parts/oracles/planned_oracle.hpp"
 
 namespace kvsim::test {
 

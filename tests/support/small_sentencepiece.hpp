@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "traces/model/tokenizers/byte_token.hpp"
+#include "traces/model/tokenizers/byte_level.hpp"
 #include "traces/model/tokenizers/sentencepiece_file.hpp"
 
 namespace kvsim::model {

@@ -6,8 +6,8 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/number_text.hpp"
-#include "sim/cost/layer_reads.hpp"
 #include "sim/cost/memory.hpp"
+#include "sim/cost/offload.hpp"
 
 namespace kvsim::cost {
 

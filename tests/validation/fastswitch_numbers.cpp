@@ -1,6 +1,6 @@
 // FastSwitch: the cost of copying block by block.
 #include "sim/cost/offload.hpp"
-#include "sim/cost/pages.hpp"
+#include "sim/cost/storage.hpp"
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {

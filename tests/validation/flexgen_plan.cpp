@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/cost/offload.hpp"
 
 namespace kvsim::cost {

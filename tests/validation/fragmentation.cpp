@@ -5,7 +5,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/cost/checked.hpp"
-#include "sim/cost/pages.hpp"
+#include "sim/cost/storage.hpp"
 
 namespace kvsim::cost {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/text_table.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "tests/validation/published.hpp"
 
 namespace kvsim::analysis {

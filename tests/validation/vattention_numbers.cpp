@@ -2,7 +2,7 @@
 #include <string>
 
 #include "sim/cost/memory.hpp"
-#include "sim/cost/pages.hpp"
+#include "sim/cost/storage.hpp"
 #include "tests/validation/entries.hpp"
 
 namespace kvsim::cost {

@@ -9,8 +9,8 @@
 #include "sim/base/error.hpp"
 #include "tools/options/command_tree.hpp"
 #include "tools/options/option_numbers.hpp"
-#include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
+#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 

@@ -3,7 +3,7 @@
 #include <boost/json.hpp>
 #include <thread>
 
-#include "sim/replay/allocation_shares.hpp"
+#include "sim/replay/allocation_pass.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"

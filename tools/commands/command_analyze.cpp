@@ -1,7 +1,7 @@
 // kvsim analyze: what recorded runs show, without replaying a policy.
 
 #include "analysis/kinds/kind.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/number_text.hpp"
 #include "sim/base/param_value.hpp"
 #include "tools/commands/command.hpp"

@@ -2,12 +2,12 @@
 // file= names when it is used on others.
 
 #include "policies/api/composition.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/partial_file.hpp"
-#include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
-#include "sim/replay/calibrate.hpp"
+#include "sim/replay/calibration_tables.hpp"
 #include "sim/replay/kv_prediction.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"

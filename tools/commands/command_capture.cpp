@@ -3,10 +3,10 @@
 #include <ostream>
 
 #include "analysis/results/numbers.hpp"
-#include "sim/base/byte_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
-#include "tools/options/option_groups.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "traces/capture/capture.hpp"
 
 namespace kvsim::tools {

@@ -2,18 +2,16 @@
 #include <iomanip>
 #include <ostream>
 
-#include "analysis/choice/choice_facts.hpp"
-#include "analysis/choice/choice_page.hpp"
+#include "analysis/choice/choice_report.hpp"
 #include "analysis/choice/choose.hpp"
 #include "analysis/choice/choose_by_losses.hpp"
 #include "analysis/choice/shared_tasks.hpp"
 #include "analysis/study/rank_leader.hpp"
-#include "sim/base/read_file.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/number_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"
 #include "tools/options/cost_options.hpp"
-#include "tools/options/cost_request.hpp"
 #include "tools/options/mistaken_files.hpp"
 #include "traces/capture/chat_prompt.hpp"
 

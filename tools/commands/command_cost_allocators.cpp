@@ -3,9 +3,9 @@
 
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/results/numbers.hpp"
-#include "analysis/results/reading/read_csv.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/text_table.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/cost/memory.hpp"
 #include "sim/cost/pool.hpp"

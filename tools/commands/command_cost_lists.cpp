@@ -4,7 +4,7 @@
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/text_table.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/cost/memory.hpp"
 #include "tools/commands/command.hpp"

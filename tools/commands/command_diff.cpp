@@ -5,9 +5,8 @@
 
 #include "analysis/report/wording.hpp"
 #include "analysis/results/diff.hpp"
-#include "analysis/results/reading/read_hdf5.hpp"
 #include "analysis/results/reading/read_tables.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "tools/commands/command.hpp"
 #include "traces/comparison/trace_comparison.hpp"
 

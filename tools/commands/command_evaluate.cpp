@@ -7,18 +7,17 @@
 
 #include "analysis/asked/asked_cells.hpp"
 #include "analysis/loop/context_turns.hpp"
-#include "analysis/loop/draft_rows.hpp"
 #include "analysis/loop/evaluation.hpp"
-#include "sim/base/byte_text.hpp"
-#include "sim/base/joined.hpp"
-#include "sim/base/read_file.hpp"
-#include "sim/base/sizes.hpp"
+#include "analysis/loop/part_rows.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/chosen_sequences.hpp"
 #include "tools/options/mistaken_files.hpp"
-#include "tools/options/option_groups.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "traces/capture/chat_prompt.hpp"
 
 namespace kvsim::tools {

@@ -2,8 +2,8 @@
 #include <cctype>
 #include <ostream>
 
-#include "sim/base/folder_entries.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/version.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/printing/command_line.hpp"

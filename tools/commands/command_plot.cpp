@@ -3,11 +3,11 @@
 #include <filesystem>
 #include <sstream>
 
-#include "analysis/asked/policy_choice.hpp"
+#include "analysis/asked/asked_cells.hpp"
 #include "analysis/drawing/draw_figure.hpp"
 #include "analysis/figures/figure_kind.hpp"
 #include "analysis/report/figure_tables.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/commands/command.hpp"
 

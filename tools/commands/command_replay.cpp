@@ -6,12 +6,10 @@
 
 #include "analysis/asked/asked_cells.hpp"
 #include "analysis/cost/cost_study.hpp"
-#include "analysis/results/identical_policies.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/replay_document.hpp"
 #include "analysis/results/rows.hpp"
-#include "analysis/results/skipped_cells.hpp"
-#include "sim/base/byte_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/replay/decisions.hpp"
 #include "sim/replay/idle_parts.hpp"
 #include "sim/replay/replay.hpp"
@@ -102,7 +100,7 @@ void announce(const std::vector<ChosenSequence>& studies, const sim::Request& re
 void tell_what_surprises(const std::vector<analysis::Row>& rows, const analysis::Records& records,
                          analysis::Format format) {
   if (format != analysis::Format::table)  // which says it itself
-    for (const std::string& cells : analysis::skipped_cells(rows)) note("skipped: " + cells);
+    for (const std::string& cells : analysis::skip_reasons(rows)) note("skipped: " + cells);
   for (const analysis::Row& row : rows) {
     if (row.scope != analysis::Scope::all || !row.own_total || row["allotted_tokens"].value_or(0) == 0 ||
         row["allotted_tokens"] == row.budget_tokens)

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "analysis/report/write_report.hpp"
+#include "analysis/report/report_page.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/view/view_page.hpp"
-#include "sim/base/folder_entries.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/viewed_run.hpp"
 

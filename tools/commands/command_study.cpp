@@ -5,13 +5,12 @@
 
 #include "analysis/results/numbers.hpp"
 #include "analysis/study/config/study_fields.hpp"
-#include "analysis/study/rank_helper.hpp"
 #include "analysis/study/rank_leader.hpp"
+#include "analysis/study/rank_worker.hpp"
 #include "analysis/study/run_study.hpp"
 #include "analysis/study/study_estimate.hpp"
-#include "sim/base/byte_text.hpp"
-#include "sim/base/joined.hpp"
-#include "sim/base/shell_word.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
 

@@ -4,13 +4,13 @@
 #include <filesystem>
 #include <ostream>
 
-#include "analysis/results/reading/read_hdf5.hpp"
+#include "analysis/results/reading/read_tables.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/partial_file.hpp"
-#include "sim/base/read_file.hpp"
-#include "sim/base/shell_word.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
-#include "tools/options/option_groups.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/printing/trace_summary.hpp"
 #include "traces/format/check.hpp"
 #include "traces/format/manifest.hpp"

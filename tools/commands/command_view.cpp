@@ -2,8 +2,7 @@
 #include <filesystem>
 
 #include "analysis/loop/evaluation.hpp"
-#include "analysis/results/policy_role.hpp"
-#include "analysis/view/view_answers.hpp"
+#include "analysis/results/policy_labels.hpp"
 #include "analysis/view/view_page.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/commands/viewed_run.hpp"

@@ -1,6 +1,6 @@
 // kvsim workload: prompts with answers, made to a tokenizer's token count.
 
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "tools/commands/command.hpp"
 #include "traces/capture/chat_prompt.hpp"
 #include "traces/model/hub_cache.hpp"

@@ -7,10 +7,10 @@
 #include <ostream>
 #include <string_view>
 
-#include "analysis/results/table_look.hpp"
+#include "analysis/results/text_table.hpp"
 #include "sim/base/inputs.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/option_groups.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/printing/version_text.hpp"
 
 namespace kvsim::tools {

@@ -2,7 +2,7 @@
 #include <ostream>
 #include <sstream>
 
-#include "sim/base/byte_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "tools/commands/command.hpp"
 #include "tools/options/mistaken_files.hpp"
 #include "tools/printing/trace_summary.hpp"

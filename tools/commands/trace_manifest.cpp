@@ -1,7 +1,7 @@
 #include <filesystem>
 #include <ostream>
 
-#include "sim/base/atomic_file.hpp"
+#include "sim/base/partial_file.hpp"
 #include "tools/commands/command.hpp"
 #include "traces/format/manifest.hpp"
 

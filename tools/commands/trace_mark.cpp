@@ -5,7 +5,6 @@
 
 #include "tools/commands/command.hpp"
 #include "tools/printing/trace_summary.hpp"
-#include "traces/format/marked_copy.hpp"
 #include "traces/format/reader.hpp"
 #include "traces/format/token_selection.hpp"
 #include "traces/workloads/prompt_item.hpp"

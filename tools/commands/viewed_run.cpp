@@ -4,7 +4,7 @@
 
 #include "analysis/asked/asked_cells.hpp"
 #include "analysis/results/reading/read_tables.hpp"
-#include "analysis/view/view_answers.hpp"
+#include "analysis/view/view_page.hpp"
 #include "sim/base/error.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tools/options/option_numbers.hpp"

@@ -4,11 +4,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "analysis/results/reading/read_hdf5.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/read_file.hpp"
-#include "sim/base/shell_word.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/cost/model.hpp"
 #include "sim/replay/budget.hpp"
 #include "tools/printing/front_end.hpp"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "analysis/results/table_look.hpp"
+#include "analysis/results/text_table.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/suggest.hpp"
 

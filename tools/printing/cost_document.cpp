@@ -4,12 +4,12 @@
 
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/results/numbers.hpp"
-#include "sim/base/byte_text.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/split.hpp"
 #include "sim/cost/holding.hpp"
-#include "tools/printing/formatted_output.hpp"
 #include "tools/printing/front_end.hpp"
+#include "tools/printing/result_output.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -2,9 +2,8 @@
 
 #include <utility>
 
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/split.hpp"
-#include "sim/base/wrapped_text.hpp"
 
 namespace kvsim::tools {
 namespace {

@@ -3,9 +3,9 @@
 #include "analysis/cost/reference_layer.hpp"
 #include "analysis/results/numbers.hpp"
 #include "policies/api/composition.hpp"
-#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::tools {
 namespace {

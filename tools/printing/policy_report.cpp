@@ -8,11 +8,9 @@
 #include "analysis/choice/engine_recipes.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/param_value.hpp"
-#include "sim/base/shell_word.hpp"
 #include "sim/base/suggest.hpp"
-#include "sim/base/wrapped_text.hpp"
 #include "tools/printing/policy_costs.hpp"
 
 namespace kvsim::tools {

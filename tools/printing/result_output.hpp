@@ -4,8 +4,11 @@
 #include <string>
 #include <string_view>
 
-#include "sim/base/atomic_file.hpp"
-#include "sim/base/file_descriptor.hpp"
+#include "analysis/results/document.hpp"
+#include "analysis/results/hdf5_export.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/partial_file.hpp"
+#include "tools/options/output_options.hpp"
 
 namespace kvsim::tools {
 
@@ -27,5 +30,23 @@ class ResultOutput {
 
 /// Whether nobody will ever read what is written to a pipe (`| head`).
 bool reader_gone(int descriptor);
+
+/// Results in the format that was asked for, or as they are for a front end that takes them.
+class FormattedOutput {
+ public:
+  /// As ResultOutput; h5 is no text and needs a PATH, else Error(usage).
+  FormattedOutput(analysis::Format format, const std::string& path, bool overwrite);
+  explicit FormattedOutput(const OutputOptions& options)
+      : FormattedOutput(chosen_format(options), options.output, options.overwrite) {}
+
+  /// Call once, last.
+  void commit(const analysis::Document& document);
+
+ private:
+  analysis::Format format_;
+  bool to_caller_;  ///< no file was named
+  std::optional<ResultOutput> text_;
+  std::optional<analysis::Hdf5Export> h5_;
+};
 
 }  // namespace kvsim::tools

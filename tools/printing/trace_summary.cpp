@@ -10,8 +10,8 @@
 
 #include "analysis/report/wording.hpp"
 #include "analysis/results/text_table.hpp"
-#include "sim/base/byte_text.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
 #include "traces/format/validate.hpp"

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "analysis/asked/policy_choice.hpp"
+#include "analysis/asked/asked_cells.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/split.hpp"
-#include "tools/options/value_ranges.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/printing/front_end.hpp"
 
 namespace kvsim::tools {

@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "analysis/requests/cache_capacity.hpp"
-#include "analysis/requests/prefill_cost.hpp"
+#include "analysis/requests/prefix_costs.hpp"
 #include "tools/options/command_tree.hpp"
-#include "tools/options/cost_request.hpp"
+#include "tools/options/cost_options.hpp"
 
 namespace kvsim::tools {
 

@@ -2,12 +2,12 @@
 #include <algorithm>
 
 #include "analysis/requests/break_even.hpp"
-#include "analysis/requests/prefill_cost.hpp"
+#include "analysis/requests/prefix_costs.hpp"
 #include "analysis/requests/tier_tables.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/split.hpp"
 #include "tools/commands/command.hpp"
-#include "tools/options/value_ranges.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/printing/cost_document.hpp"
 #include "tools/requests/tier_options.hpp"
 

@@ -1,7 +1,7 @@
 // kvsim requests batch: a trace as batches that are known in advance: rows of prompts, reads of steps.
 
 #include "analysis/requests/batch_tables.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/split.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"

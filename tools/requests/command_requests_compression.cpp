@@ -1,7 +1,7 @@
 // kvsim requests compression: prefix caching, compression, or both, of one traffic on equal memory.
 
-#include "analysis/asked/policy_choice.hpp"
-#include "analysis/requests/compression_page.hpp"
+#include "analysis/asked/asked_cells.hpp"
+#include "analysis/requests/compression.hpp"
 #include "analysis/results/reading/column_types.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "tools/requests/request_options.hpp"

@@ -3,7 +3,6 @@
 #include "sim/requests/prefix/prefix_tree.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
-#include "tools/requests/written_requests.hpp"
 
 namespace kvsim::tools {
 namespace {

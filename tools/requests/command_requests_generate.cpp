@@ -1,9 +1,8 @@
 // kvsim requests generate: traces of requests whose sharing is known, or that of another trace.
 
-#include "tools/options/option_groups.hpp"
+#include "tools/options/option_numbers.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"
-#include "tools/requests/written_requests.hpp"
 #include "traces/requests/generate_requests.hpp"
 #include "traces/requests/like_requests.hpp"
 

@@ -6,7 +6,7 @@
 #include "analysis/results/declared_columns.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/records.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/requests/prefix/request_summary.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"

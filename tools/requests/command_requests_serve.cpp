@@ -1,13 +1,13 @@
 // kvsim requests serve: a trace through engines in time: queues, batches, memory, latencies.
 #include <algorithm>
 
-#include "analysis/asked/policy_choice.hpp"
-#include "analysis/requests/cache_capacity.hpp"
-#include "analysis/requests/compressed_model.hpp"
+#include "analysis/asked/asked_cells.hpp"
+#include "analysis/requests/compression.hpp"
+#include "analysis/requests/prefix_costs.hpp"
 #include "analysis/requests/serving_tables.hpp"
 #include "policies/api/composition.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/split.hpp"
 #include "tools/requests/request_options.hpp"
 #include "tools/requests/requests_commands.hpp"

@@ -2,7 +2,7 @@
 
 #include "analysis/cost/cost_table.hpp"
 #include "analysis/requests/tier_tables.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/split.hpp"
 #include "tools/requests/cache_options.hpp"
 #include "tools/requests/request_options.hpp"

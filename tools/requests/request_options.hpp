@@ -2,8 +2,10 @@
 /// How a trace of requests is read: the same options in every command that reads one.
 #include <string>
 
+#include "tools/options/command_tree.hpp"
 #include "tools/options/output_options.hpp"
 #include "traces/requests/read_requests.hpp"
+#include "traces/requests/write_requests.hpp"
 
 namespace kvsim::tools {
 
@@ -42,5 +44,19 @@ void require_blocks(const requests::RequestTrace& trace, const std::string& file
 
 /// "mooncake|bailian|...": for help.
 std::string request_format_names();
+
+// Files of requests that commands write.
+
+/// Adds --to.
+void add_written_format(Command command, std::string& to);
+
+/// Throws Error(usage) for a PATH that is that of results, and Error(input) where a file stands, before any
+/// work.
+void refuse_requests_output(const std::string& path, bool overwrite);
+
+/// Writes the trace while the front end shows how far it is, and notes what the format cannot say. `to`
+/// empty: bailian where requests wait for parents, else mooncake.
+void write_shown(const requests::RequestTrace& trace, const std::string& path, const std::string& to,
+                 bool overwrite, bool quiet);
 
 }  // namespace kvsim::tools

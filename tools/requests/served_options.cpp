@@ -1,9 +1,8 @@
 #include "tools/requests/served_options.hpp"
 
 #include "sim/base/error.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/number_text.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
 #include "tools/printing/front_end.hpp"

@@ -8,7 +8,7 @@
 #include "policies/api/composition.hpp"
 #include "sim/requests/serving/served_model.hpp"
 #include "tools/options/command_tree.hpp"
-#include "tools/options/cost_request.hpp"
+#include "tools/options/cost_options.hpp"
 
 namespace kvsim::tools {
 

@@ -3,16 +3,16 @@
 #include <cmath>
 #include <vector>
 
-#include "analysis/requests/cache_capacity.hpp"
+#include "analysis/requests/prefix_costs.hpp"
 #include "analysis/results/numbers.hpp"
 #include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/records.hpp"
 #include "policies/api/composition.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/split.hpp"
-#include "tools/options/cost_request.hpp"
+#include "tools/options/cost_options.hpp"
 #include "tools/printing/front_end.hpp"
 #include "tools/requests/served_options.hpp"
 

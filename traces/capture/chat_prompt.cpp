@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/strict_json.hpp"
 
 namespace kvsim::capture {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "traces/capture/capture.hpp"
@@ -40,5 +41,11 @@ Prompt load_prompt(const CaptureOptions& options, const model::ModelConfig& conf
 
 /// Throws Error(usage) unless prompt and new tokens fit into the model's context.
 void check_context(std::uint64_t prompt, std::uint64_t max_new_tokens, std::uint64_t context);
+
+// Reads a file of token ids: a JSON array of integers, or integers separated by white space.
+
+/// Throws Error(input) naming `where` and the index of an entry that is not an id below `vocab_size`.
+std::vector<std::int32_t> parse_token_ids(std::string_view text, std::uint64_t vocab_size,
+                                          const std::string& where);
 
 }  // namespace kvsim::capture

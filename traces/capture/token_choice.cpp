@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/rng.hpp"
-#include "sim/base/sizes.hpp"
 #include "sim/base/split.hpp"
 
 namespace kvsim::capture {

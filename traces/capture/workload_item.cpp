@@ -6,8 +6,8 @@
 
 #include "sim/base/csv_records.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"

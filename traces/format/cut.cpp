@@ -1,7 +1,7 @@
 #include "traces/format/cut.hpp"
 
 #include "sim/base/error.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::trace {
 

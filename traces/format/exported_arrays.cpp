@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/base/atomic_file.hpp"
 #include "sim/base/elements.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/partial_file.hpp"
 #include "traces/format/file_trace.hpp"
 #include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/base/guarded_allocation.hpp"
 #include "sim/base/isolated_run.hpp"
 #include "sim/base/shortage.hpp"
 

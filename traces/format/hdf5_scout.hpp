@@ -11,7 +11,7 @@
 /// and three more chunk indexes, for whatever version wrote the file. Each rule that it got wrong would let
 /// damage through or refuse a sound file, while the copy runs the very code that is going to read. A read
 /// past a buffer seldom crashes anything by itself, so in the copy every buffer of libhdf5 ends where memory
-/// begins that cannot be read (guarded_allocation.hpp); a libhdf5 that is linked statically gets no such
+/// begins that cannot be read (isolated_run.hpp); a libhdf5 that is linked statically gets no such
 /// buffers. The copy is no defence against a file that takes the process over, which could make it say that
 /// all is well: files of strangers belong into a sandbox.
 #include <string>

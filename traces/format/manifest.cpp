@@ -8,10 +8,8 @@
 #include <optional>
 
 #include "sim/base/error.hpp"
-#include "sim/base/file_descriptor.hpp"
-#include "sim/base/folder_entries.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/partial_file.hpp"
-#include "sim/base/read_file.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/base/strict_json.hpp"
 

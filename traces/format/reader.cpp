@@ -8,7 +8,6 @@
 #include "sim/base/matrix_view.hpp"
 #include "traces/format/digest.hpp"
 #include "traces/format/file_trace.hpp"
-#include "traces/format/header_fields.hpp"
 #include "traces/format/recorded_rows.hpp"
 #include "traces/format/schema.hpp"
 #include "traces/format/validate.hpp"

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "sim/base/error.hpp"
 #include "traces/format/header.hpp"
 
 namespace kvsim::trace {
@@ -54,6 +56,30 @@ class Source {
   /// To be called before results of what was read are kept. Throws Error(input) when the trace is a file that
   /// was rewritten, cut off, replaced or removed since it was opened.
   virtual void require_unchanged() const {}
+};
+
+/// A trace of which only the header is known: what can be planned and estimated before a run.
+class HeaderSource final : public Source {
+ public:
+  explicit HeaderSource(Header header) : header_(std::move(header)) {}
+
+  const Header& header() const override { return header_; }
+  std::string name() const override { return "a run to come"; }
+  std::string content_sha256() const override { return {}; }
+  void read(Tensor, std::uint32_t, std::uint32_t, std::uint64_t, std::uint64_t,
+            std::span<float>) const override {
+    nothing();
+  }
+  void read_output_weights(std::uint32_t, std::uint32_t, std::span<float>) const override { nothing(); }
+  void read_column_statistics(std::uint32_t, std::uint32_t, std::span<float>,
+                              std::span<float>) const override {
+    nothing();
+  }
+
+ private:
+  [[noreturn]] static void nothing() { bug("a trace of which only the header is known was read"); }
+
+  Header header_;
 };
 
 }  // namespace kvsim::trace

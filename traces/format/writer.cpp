@@ -10,7 +10,6 @@
 #include "traces/format/block_digest.hpp"
 #include "traces/format/digest.hpp"
 #include "traces/format/hdf5_output.hpp"
-#include "traces/format/header_fields.hpp"
 #include "traces/format/schema.hpp"
 #include "traces/format/validate.hpp"
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/base/strict_json.hpp"
 #include "traces/model/gguf_file.hpp"

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::model {
 namespace {

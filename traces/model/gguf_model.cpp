@@ -11,8 +11,7 @@
 #include <string_view>
 
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/model/gguf_blocks.hpp"
 #include "traces/model/model_families.hpp"

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/split.hpp"
 
 namespace kvsim::model {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/base/file_descriptor.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/inputs.hpp"
 
 namespace kvsim::model {

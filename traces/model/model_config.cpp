@@ -13,13 +13,11 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/split.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
-#include "sim/base/texts.hpp"
-#include "traces/model/config_text.hpp"
 #include "traces/model/gguf_model.hpp"
 #include "traces/model/model_layers.hpp"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/strict_json.hpp"
 
 namespace kvsim::model {

@@ -6,8 +6,7 @@
 #include <numbers>
 
 #include "sim/base/error.hpp"
-#include "sim/base/joined.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/strict_json.hpp"
 
 namespace kvsim::model {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/sha256.hpp"
 #include "sim/base/strict_json.hpp"
 #include "traces/model/gguf_model.hpp"

@@ -1,7 +1,7 @@
 #include "traces/model/tokenizer.hpp"
 
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/sha256.hpp"
 #include "traces/model/tokenizers/gguf_tokenizer.hpp"
 #include "traces/model/tokenizers/sentencepiece_tokenizer.hpp"

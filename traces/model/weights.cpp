@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
-#include "traces/model/scaled_floats.hpp"
+#include "sim/base/message_text.hpp"
+#include "traces/model/stored_weights.hpp"
 
 namespace kvsim::model {
 namespace {

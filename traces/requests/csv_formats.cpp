@@ -4,12 +4,11 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/number_text.hpp"
-#include "sim/base/quoted.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/requests/line_format.hpp"
-#include "traces/requests/time_text.hpp"
 
 namespace kvsim::requests {
 namespace {

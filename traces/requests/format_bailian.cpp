@@ -2,7 +2,7 @@
 // of conversations, each with its whole prompt. block_size and delay, seconds after the end of the parent in
 // place of a timestamp, are what kvsim writes besides.
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "traces/requests/json_fields.hpp"
 #include "traces/requests/line_format.hpp"
 

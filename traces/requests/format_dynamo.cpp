@@ -5,7 +5,7 @@
 #include <map>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/strict_json.hpp"
 #include "traces/requests/line_format.hpp"
 

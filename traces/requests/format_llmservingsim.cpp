@@ -3,7 +3,7 @@
 // chained blocks of a stated size, vLLM's 16 unless said otherwise.
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"
 #include "traces/requests/json_fields.hpp"

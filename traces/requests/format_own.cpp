@@ -5,7 +5,6 @@
 
 #include "sim/base/strict_json.hpp"
 #include "traces/requests/line_format.hpp"
-#include "traces/requests/time_text.hpp"
 
 namespace kvsim::requests {
 namespace {

@@ -5,9 +5,9 @@
 #include <queue>
 
 #include "sim/base/error.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/order.hpp"
 #include "sim/base/param_value.hpp"
-#include "sim/base/quoted.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"

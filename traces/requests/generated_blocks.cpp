@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
-#include "traces/requests/prefix_numbers.hpp"
+#include "traces/requests/trace_builder.hpp"
 
 namespace kvsim::requests {
 namespace {

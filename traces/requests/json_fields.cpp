@@ -6,8 +6,8 @@
 
 #include "sim/base/enum_names.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/number_text.hpp"
-#include "sim/base/quoted.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/base/strict_json.hpp"
 #include "sim/base/suggest.hpp"

@@ -5,7 +5,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "traces/requests/generated_blocks.hpp"
-#include "traces/requests/prefix_numbers.hpp"
+#include "traces/requests/trace_builder.hpp"
 
 namespace kvsim::requests {
 namespace {

@@ -2,6 +2,7 @@
 /// A format of request traces, one file each (format_NAME.cpp); read_requests.cpp lists them.
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,5 +56,14 @@ LineFormat own_json_format();
 
 /// What a log of one's own calls a field: that field's name where none was said.
 std::string_view own_name(const ReadOptions& options, std::string_view field);
+
+// Times as logs write them.
+
+/// Seconds since 1970 of "2024-05-10 00:00:00.009930+00:00" in UTC, whose fraction and zone may be left out
+/// and which may have a T between date and time. nullopt: it is none.
+std::optional<double> seconds_of(std::string_view text);
+
+/// That, or a number of seconds. Throws Error(input) naming `field` at `where` for anything else.
+double seconds_at(std::string_view text, std::string_view field, const std::string& where);
 
 }  // namespace kvsim::requests

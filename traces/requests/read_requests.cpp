@@ -5,9 +5,8 @@
 #include <memory>
 
 #include "sim/base/error.hpp"
-#include "sim/base/folder_entries.hpp"
-#include "sim/base/joined.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/split.hpp"
 #include "sim/base/suggest.hpp"
 #include "sim/base/text_lines.hpp"

@@ -5,7 +5,6 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/order.hpp"
-#include "traces/requests/token_blocks.hpp"
 
 namespace kvsim::requests {
 namespace {

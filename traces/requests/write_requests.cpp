@@ -4,9 +4,9 @@
 #include <charconv>
 #include <cmath>
 
-#include "sim/base/atomic_file.hpp"
 #include "sim/base/gzip.hpp"
-#include "traces/requests/prefix_numbers.hpp"
+#include "sim/base/partial_file.hpp"
+#include "traces/requests/trace_builder.hpp"
 
 namespace kvsim::requests {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "traces/workloads/filler_text.hpp"
-#include "traces/workloads/passage_questions.hpp"
+#include "traces/workloads/passages.hpp"
 #include "traces/workloads/task.hpp"
 
 namespace kvsim::workload {

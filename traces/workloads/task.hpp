@@ -8,7 +8,7 @@
 
 #include "traces/workloads/draws.hpp"
 #include "traces/workloads/passages.hpp"
-#include "traces/workloads/spanned_text.hpp"
+#include "traces/workloads/prompt_item.hpp"
 
 namespace kvsim::workload {
 

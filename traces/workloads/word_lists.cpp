@@ -1,6 +1,6 @@
 #include "traces/workloads/word_lists.hpp"
 
-#include "sim/base/texts.hpp"
+#include "sim/base/split.hpp"
 
 namespace kvsim::workload {
 

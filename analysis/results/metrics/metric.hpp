@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "analysis/results/records.hpp"
-#include "analysis/results/scope.hpp"
+#include "analysis/results/rows.hpp"
 #include "sim/cost/estimate.hpp"
 #include "sim/replay/replay.hpp"
 

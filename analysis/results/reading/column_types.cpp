@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/number_text.hpp"
-#include "sim/base/quoted.hpp"
 
 namespace kvsim::analysis {
 

@@ -1,11 +1,12 @@
 #pragma once
 /// Results of kvsim read back, whatever they were written as.
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "analysis/results/records.hpp"
-#include "analysis/results/scope.hpp"
+#include "analysis/results/rows.hpp"
 
 namespace kvsim::analysis {
 
@@ -27,5 +28,36 @@ void append_rows(Records& all, Records more);
 
 /// Columns of columns.csv.
 std::vector<ColumnInfo> description_columns();
+
+// Tables of kvsim read back from csv files, as write_csv wrote them or as others edited them.
+
+/// Of a table, packed or not.
+inline constexpr std::uint64_t kMostTableBytes = 1ULL << 30;
+
+/// RFC 4180 with LF or CRLF; an empty field is undefined. A column holds text if is_text_key() says so or
+/// some field is no number. An apostrophe before a text that begins as formulas do is write_csv's own.
+/// Written again, the result is what was read, if write_csv wrote that. Throws Error(input) with line and
+/// column; `where` names the text in messages.
+Records parse_csv(std::string_view text, const std::string& where);
+
+/// The same from a file of at most 1 GiB, which may be compressed by gzip, with expect_columns().
+Records read_csv(const std::string& path, const std::vector<ColumnInfo>& expected = {});
+
+// Tables of kvsim read back from json: the results of a document, or json lines.
+
+/// `results` of a json document as write_document() writes it, with its columns described if it describes
+/// them. Throws Error(input); `where` names the text in messages.
+Records parse_json_document(std::string_view text, const std::string& where);
+/// One object per line, all with the keys of the first.
+Records parse_json_lines(std::string_view text, const std::string& where);
+
+// Tables of kvsim read back from HDF5, as Hdf5Export wrote them.
+
+/// Whether the file is HDF5 that holds results, not a trace or decisions. Throws Error(input) for a file that
+/// cannot be opened, or HDF5 that is damaged.
+bool holds_hdf5_results(const std::string& path);
+
+/// Its tables with their descriptions, but for that of the traces that were looked at. Throws Error(input).
+std::vector<NamedTable> read_hdf5_tables(const std::string& path);
 
 }  // namespace kvsim::analysis

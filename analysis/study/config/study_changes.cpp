@@ -4,7 +4,7 @@
 #include <boost/json.hpp>
 #include <map>
 
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 
 namespace kvsim::analysis {
 namespace {

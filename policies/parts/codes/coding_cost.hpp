@@ -3,6 +3,9 @@
 /// ledger's; counted here are operations per number, one each for a comparison, an addition, a product or a
 /// quotient, a rounding, a conversion between whole numbers and floats, a look-up, and for taking a code that
 /// is narrower than a byte out of its word or putting it there.
+#include <cstdint>
+#include <span>
+
 #include "policies/api/cost.hpp"
 #include "policies/parts/codes/scalar_code.hpp"
 
@@ -25,5 +28,12 @@ enum class Coding {
 /// Windows count as coded when they are filled. `every`: generated tokens that are coded at once.
 Cost coding_cost(const CostShape& shape, const CodeOps& keys, const CodeOps& values, Coding coding,
                  double keys_every = 1, double values_every = 1);
+
+// What an arithmetic coder would make of symbols, without running one.
+
+/// Bytes of `symbols`, coded in runs of at most `run` of them by one table of probabilities: how often each
+/// symbol comes in all of them. Of a run these are its symbols' -log2 of that probability, added up and
+/// rounded up to whole bytes. An arithmetic coder takes no less, and at most some bits more to end a run.
+std::uint64_t entropy_coded_bytes(std::span<const std::int8_t> symbols, std::size_t run);
 
 }  // namespace kvsim::policy

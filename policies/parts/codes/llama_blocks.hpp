@@ -10,7 +10,7 @@
 #include "policies/api/spec.hpp"
 #include "policies/parts/codes/coding_cost.hpp"
 #include "policies/parts/codes/float_format.hpp"
-#include "policies/parts/codes/hadamard.hpp"
+#include "policies/parts/codes/orthogonal.hpp"
 #include "policies/parts/codes/row_codec.hpp"
 
 namespace kvsim::policy {

@@ -4,7 +4,7 @@
 /// read once per step.
 #include "policies/api/cost.hpp"
 #include "policies/api/spec.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::policy {
 
@@ -100,5 +100,19 @@ Cost gains_cost(const CostShape& shape, std::size_t lists);
 /// Of keeping what a file marks: tokens are moved, at most all of them; the cost of making the file is
 /// unknown here.
 Cost cost_of_marked(const Params& params, const CostShape& shape);
+
+// What norms of values after the output projection cost.
+
+/// Multiplies every query head's values with its part of the output projection, of which only norms are
+/// written.
+inline Work projected_values(const CostShape& shape) {
+  const double outputs = real(shape.query_heads) * real(shape.prompt) * real(shape.hidden);
+  const double weights = real(shape.query_heads) * real(shape.value_dim) * real(shape.hidden);
+  Work norms = over_values(shape, shape.prompt, 0);
+  norms.flops = 2 * real(shape.value_dim) * outputs;
+  norms.ops = 2 * outputs;
+  norms.bytes += weights * real(shape.element_bytes);
+  return norms;
+}
 
 }  // namespace kvsim::policy

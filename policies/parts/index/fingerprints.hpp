@@ -7,6 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "policies/api/eviction.hpp"
+#include "policies/api/score_policy.hpp"
+
 namespace kvsim::policy {
 
 class Fingerprints {
@@ -51,5 +54,49 @@ Fingerprints::Bits make_bits(std::size_t n_bits, BitAt bit_at) {
     if (bit_at(i)) out[i / 64] |= std::uint64_t{1} << (i % 64);
   return out;
 }
+
+// SimHash (Charikar, Similarity estimation techniques from rounding algorithms, STOC 2002): a bit per random
+// hyperplane. Two vectors disagree in a bit with probability angle / pi, so Hamming distances between codes
+// estimate angles.
+
+/// The most bits of a code: it fits one word.
+inline constexpr std::size_t kMaxHashBits = 64;
+
+class SimHash {
+ public:
+  /// Bit b of a code tells on which side of the hyperplane with normal r_b a vector lies: r_b . x >= 0, so
+  /// zero maps to 1. r_b(c) are independent standard normal draws of (key, b, c), so the first bits of a
+  /// longer code are those of a shorter one. `bits` in [1, kMaxHashBits].
+  SimHash(std::size_t bits, std::size_t dim, std::uint64_t key);
+
+  std::size_t bits() const { return bits_; }
+  /// Returns the code of a vector of `dim` components, bit b in bit b of the word.
+  std::uint64_t operator()(std::span<const float> x) const;
+
+ private:
+  std::size_t bits_;
+  std::vector<double> normals_;  ///< [dim, bits]: this order lets the loop over bits vectorise
+};
+
+// Finds the code that is farthest from a query: the scan over a cache that hashing policies run at every
+// step.
+
+/// Codes to compare with: a single one, or one per query head. Distances from several are added (Group::mean;
+/// the sum ranks like the mean), or the nearest decides (Group::max, of similarity).
+struct HashedQuery {
+  std::span<const std::uint64_t> codes;  ///< at least one
+  Group group = Group::mean;
+};
+
+/// Slots whose position lies in [first, last) may be chosen.
+struct Choosable {
+  Position first = 0, last = 0;
+};
+
+/// Returns the slot with the largest Hamming distance among those that may be chosen; `tie` decides among
+/// equals. Returns codes.size() if none may be chosen. `codes` and `positions` hold one entry per slot;
+/// positions are distinct and >= 0; there are fewer than 2^31 slots. One pass over memory, 12 bytes per slot.
+std::size_t farthest(std::span<const std::uint64_t> codes, std::span<const Position> positions,
+                     const HashedQuery& query, Choosable choosable, Tie tie);
 
 }  // namespace kvsim::policy

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "policies/parts/codes/float_format.hpp"
 #include "sim/base/order.hpp"
 #include "sim/base/rng.hpp"
 
@@ -143,6 +144,52 @@ KMeans k_means(const MatrixView& points, std::size_t k, std::uint64_t key, std::
   Lloyd lloyd(points, k);
   start == KMeansStart::drawn ? lloyd.draw(key) : lloyd.draw_apart(key);
   return lloyd.run(most_rounds);
+}
+
+std::size_t VectorCode::nearest(std::span<const float> vector) const {
+  std::size_t best = 0;
+  float least = 0;
+  for (std::size_t i = 0; i < size(); ++i) {
+    const float* at = centres.data() + i * dim;
+    float distance = 0;
+    for (std::size_t c = 0; c < dim; ++c) distance += (vector[c] - at[c]) * (vector[c] - at[c]);
+    if (i > 0 && distance >= least) continue;
+    best = i;
+    least = distance;
+  }
+  return best;
+}
+
+VectorCode clustered(const MatrixView& points, std::size_t size, std::uint64_t key, std::size_t most_rounds) {
+  VectorCode out{points.cols, k_means(points, size, key, most_rounds).centres};
+  for (float& x : out.centres) x = nearest_half(x);
+  return out;
+}
+
+namespace {
+
+std::size_t place(std::size_t i, std::size_t n, std::size_t count, Pick pick, std::uint64_t key) {
+  const std::size_t first = i * n / count, size = (i + 1) * n / count - first;
+  switch (pick) {
+    case Pick::random:
+      return first + static_cast<std::size_t>(uniform01(combine({key, i})) * static_cast<double>(size));
+    case Pick::first:
+      return first;
+    case Pick::ends:
+      return count == 1 ? 0 : i * (n - 1) / (count - 1);
+    case Pick::stride:
+      break;
+  }
+  return i * (n / count);
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> picked(std::span<const std::uint32_t> sorted, std::size_t count, Pick pick,
+                                  std::uint64_t key) {
+  std::vector<std::uint32_t> out(count);
+  for (std::size_t i = 0; i < count; ++i) out[i] = sorted[place(i, sorted.size(), count, pick, key)];
+  return out;
 }
 
 }  // namespace kvsim::policy

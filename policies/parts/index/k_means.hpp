@@ -3,6 +3,7 @@
 /// vectors start from.
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/base/matrix_view.hpp"
@@ -31,5 +32,33 @@ enum class KMeansStart {
 /// has other members, so there are always k clusters.
 KMeans k_means(const MatrixView& points, std::size_t k, std::uint64_t key,
                std::size_t most_rounds = kMostRounds, KMeansStart start = KMeansStart::drawn);
+
+/// Codes of vectors: each is stored as the number of the nearest of a few centres.
+struct VectorCode {
+  std::size_t dim = 0;
+  std::vector<float> centres{};  ///< [size, dim]
+
+  std::size_t size() const { return centres.size() / dim; }
+  std::span<const float> centre(std::size_t i) const { return {centres.data() + i * dim, dim}; }
+  /// By Euclidean distance; of equals the first.
+  std::size_t nearest(std::span<const float> vector) const;
+};
+
+/// Centres of the clusters of `points` (k_means.hpp), as 16-bit floats.
+VectorCode clustered(const MatrixView& points, std::size_t size, std::uint64_t key, std::size_t most_rounds);
+
+// Picks a few items that stand for many.
+
+/// Which `count` of a sorted list of n are picked:
+/// - random: one at random out of each of `count` contiguous groups [floor(i n / count), floor((i+1) n /
+///   count))
+/// - first: the first of each of those groups
+/// - ends: places floor(i (n - 1) / (count - 1)), so both ends are picked
+/// - stride: places i floor(n / count), so a remainder at the far end is never picked
+enum class Pick { random, first, ends, stride };
+
+/// Returns `count` <= sorted.size() of them, in the list's order. `key`: for the random draws, one per group.
+std::vector<std::uint32_t> picked(std::span<const std::uint32_t> sorted, std::size_t count, Pick pick,
+                                  std::uint64_t key = 0);
 
 }  // namespace kvsim::policy

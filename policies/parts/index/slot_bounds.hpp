@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "policies/api/stored_tokens.hpp"
+#include "policies/api/representation.hpp"
 
 namespace kvsim::policy {
 

@@ -1,6 +1,8 @@
 #pragma once
 /// Both parts of Compactor's score (Chari, Van Durme, arXiv 2507.08143), as kvpress has them.
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "policies/api/eviction.hpp"
@@ -24,5 +26,10 @@ std::vector<double> key_leverages(const Prompt& prompt, RowRange rows, std::size
 /// rows, mean over `group` query heads, times the length of the value, pooled. [rows]
 std::vector<double> non_causal_attention(const Prompt& prompt, RowRange rows, int group, std::size_t chunk,
                                          double scale, const Pooling& pooling);
+
+// How far a row points away from all others: statistical leverage.
+
+/// Returns x (X'X + ridge I)^-1 x' of every row x of X, row-major [n, dim], by a Cholesky factor; ridge > 0.
+std::vector<double> leverages(std::span<const double> rows, std::size_t dim, double ridge);
 
 }  // namespace kvsim::policy

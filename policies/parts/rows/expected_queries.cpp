@@ -2,8 +2,6 @@
 
 #include <numeric>
 
-#include "policies/parts/rows/mean_turn.hpp"
-
 namespace kvsim::policy {
 namespace {
 

@@ -2,6 +2,9 @@
 /// Lengths of a key or a value.
 #include <cmath>
 #include <span>
+#include <vector>
+
+#include "sim/base/matrix_view.hpp"
 
 namespace kvsim::policy {
 
@@ -22,5 +25,13 @@ inline double l1_norm(std::span<const float> row) {
   for (const float x : row) sum += std::abs(static_cast<double>(x));
   return sum;
 }
+
+/// How much a value can change a layer's output through one query head's part of the output projection.
+enum class Norm { l1, euclidean };
+
+/// Returns the norm of every row of values @ weights; values [n, dim], weights [dim, hidden]. Products are
+/// summed in float over dim, as a model computes them, and the norm in double.
+std::vector<double> projected_norms(const MatrixView& values, const MatrixView& weights,
+                                    Norm norm = Norm::l1);
 
 }  // namespace kvsim::policy

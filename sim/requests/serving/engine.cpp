@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::serving {
 namespace {

@@ -12,7 +12,6 @@
 #include "sim/cost/engine_step.hpp"
 #include "sim/cost/machine.hpp"
 #include "sim/requests/serving/allocators/allocator.hpp"
-#include "sim/requests/serving/host_prefixes.hpp"
 #include "sim/requests/serving/prefix_memory.hpp"
 #include "traces/requests/request_trace.hpp"
 

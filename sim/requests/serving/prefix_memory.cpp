@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
-#include "sim/requests/serving/engine_cache.hpp"
 
 namespace kvsim::serving {
 

@@ -7,7 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/cost/checked.hpp"
 #include "sim/cost/memory.hpp"
-#include "sim/cost/pages.hpp"
+#include "sim/cost/storage.hpp"
 
 namespace kvsim::serving {
 namespace {

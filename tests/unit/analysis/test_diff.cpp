@@ -2,10 +2,9 @@
 #include <sstream>
 
 #include "analysis/results/diff.hpp"
-#include "analysis/results/reading/read_csv.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 
 namespace kvsim::analysis::test_diff {
-
 namespace {
 
 NamedTable table(const std::string& csv, const std::string& name = "results") {

@@ -3,11 +3,10 @@
 #include <sstream>
 
 #include "analysis/results/document.hpp"
-#include "analysis/results/reading/read_json.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvsim::analysis::test_document {
-
 namespace {
 
 Document sample() {

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "analysis/figures/figure_kind.hpp"
-#include "analysis/statistics/drift_metrics.hpp"
+#include "analysis/statistics/answer_statistics.hpp"
 
 namespace kvsim::analysis::test_drift_figure {
 

@@ -4,11 +4,11 @@
 #include <sstream>
 
 #include "analysis/drawing/axis_scale.hpp"
-#include "analysis/drawing/figure_text.hpp"
+#include "analysis/drawing/draw_figure.hpp"
+#include "analysis/drawing/figure.hpp"
 #include "analysis/drawing/gnuplot_script.hpp"
+#include "analysis/drawing/panel_script.hpp"
 #include "analysis/drawing/policy_style.hpp"
-#include "analysis/drawing/script_text.hpp"
-#include "analysis/drawing/svg_text.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 

@@ -1,10 +1,9 @@
 #include <catch2/catch.hpp>
 
-#include "analysis/results/identical_policies.hpp"
+#include "analysis/results/replay_document.hpp"
 #include "analysis/results/rows.hpp"
 
 namespace kvsim::analysis::test_identical_policies {
-
 namespace {
 
 Row row_of(const char* params, const char* budget, double r) {

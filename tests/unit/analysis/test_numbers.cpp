@@ -4,7 +4,6 @@
 
 #include "analysis/results/json_string.hpp"
 #include "analysis/results/numbers.hpp"
-#include "analysis/results/utf8.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 

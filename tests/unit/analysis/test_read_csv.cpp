@@ -2,13 +2,12 @@
 #include <sstream>
 
 #include "analysis/results/reading/column_types.hpp"
-#include "analysis/results/reading/read_csv.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "analysis/results/rows.hpp"
 #include "sim/base/error.hpp"
 #include "tests/unit/analysis/worked_outcome.hpp"
 
 namespace kvsim::analysis::test_read_csv {
-
 namespace {
 
 std::string csv(const Records& records) {

@@ -4,11 +4,10 @@
 #include <sstream>
 
 #include "analysis/results/replay_document.hpp"
-#include "sim/base/joined.hpp"
+#include "sim/base/message_text.hpp"
 #include "tests/unit/analysis/worked_outcome.hpp"
 
 namespace kvsim::analysis::test_replay_document {
-
 namespace {
 
 Row sample_row() {

@@ -4,7 +4,6 @@
 
 #include "analysis/report/html.hpp"
 #include "analysis/report/report_page.hpp"
-#include "analysis/report/sortable_table.hpp"
 #include "tests/unit/analysis/small_study.hpp"
 
 namespace kvsim::analysis::test_report_page {

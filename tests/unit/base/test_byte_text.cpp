@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "sim/base/byte_text.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::test_byte_text {
 

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <vector>
 
-#include "sim/base/correlation.hpp"
+#include "sim/base/spread.hpp"
 
 namespace kvsim::test_correlation {
 

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 
 namespace kvsim::test_sizes {
 

@@ -4,14 +4,13 @@
 #include <filesystem>
 #include <vector>
 
-#include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/gzip.hpp"
+#include "sim/base/partial_file.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/base/text_lines.hpp"
 
 namespace kvsim::test_text_lines {
-
 namespace {
 
 struct File {

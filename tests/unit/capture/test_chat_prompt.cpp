@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/capture/chat_prompt.hpp"
 

@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
-#include "sim/cost/assembly.hpp"
 #include "sim/cost/memory.hpp"
+#include "sim/cost/prompt_shortcuts.hpp"
 
 namespace kvsim::cost::test_assembly {
 

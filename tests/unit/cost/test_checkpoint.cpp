@@ -4,7 +4,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "sim/cost/model.hpp"
 
 namespace kvsim::cost::test_checkpoint {

@@ -6,7 +6,6 @@
 #include "sim/base/error.hpp"
 #include "sim/cost/estimate.hpp"
 #include "sim/cost/latency.hpp"
-#include "sim/cost/step_sum.hpp"
 #include "tests/unit/cost/toy_model.hpp"
 
 namespace kvsim::cost::test_latency {

@@ -5,7 +5,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/cost/memory.hpp"
-#include "sim/cost/pages.hpp"
+#include "sim/cost/storage.hpp"
 #include "tests/support/page_use.hpp"
 
 namespace kvsim::cost::test_memory {

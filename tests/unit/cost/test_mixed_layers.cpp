@@ -4,7 +4,7 @@
 
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/sizes.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/cost/device_pass.hpp"
 #include "sim/cost/estimate.hpp"
 #include "tests/unit/cost/toy_model.hpp"

@@ -4,7 +4,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
-#include "sim/cost/pages.hpp"
+#include "sim/cost/storage.hpp"
 #include "tests/support/page_use.hpp"
 #include "tests/validation/fragmentation.hpp"
 

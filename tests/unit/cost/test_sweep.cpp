@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "policies/builtin.hpp"
-#include "sim/cost/sweep.hpp"
+#include "sim/cost/estimate.hpp"
 
 namespace kvsim::cost::test_sweep {
 namespace {

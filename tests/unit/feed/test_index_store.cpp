@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/feed/index_store.hpp"
-#include "sim/feed/slot_attention.hpp"
+#include "sim/feed/selected_reads.hpp"
 
 namespace kvsim::sim::test_index_store {
 namespace {

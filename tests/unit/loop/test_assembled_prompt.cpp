@@ -7,7 +7,7 @@
 #include "sim/base/workers.hpp"
 #include "sim/loop/assembled_prompt.hpp"
 #include "sim/loop/chunk_context.hpp"
-#include "sim/replay/seam_errors.hpp"
+#include "sim/replay/pieces.hpp"
 #include "tests/unit/loop/loop_place.hpp"
 #include "traces/model/cpu/step_batch.hpp"
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <mutex>
 
-#include "policies/api/renewing.hpp"
+#include "policies/api/slots.hpp"
 #include "sim/base/error.hpp"
 #include "sim/loop/slot_rows.hpp"
 #include "sim/replay/budget.hpp"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <map>
 
-#include "analysis/loop/retrieved_documents.hpp"
+#include "analysis/loop/piece_origins.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/loop/speculation.hpp"
 #include "tests/unit/loop/loop_place.hpp"

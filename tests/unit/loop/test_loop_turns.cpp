@@ -1,6 +1,6 @@
 // Several questions about one context, and how far the model's state drifts.
 #include "sim/base/error.hpp"
-#include "sim/loop/layer_drift.hpp"
+#include "sim/loop/cell_drift.hpp"
 #include "tests/unit/loop/loop_place.hpp"
 
 namespace kvsim::sim::test_loop_turns {

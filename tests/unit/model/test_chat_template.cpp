@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/strict_json.hpp"
 #include "tests/unit/model/gguf_bytes.hpp"
 #include "tests/unit/traces/scratch.hpp"

@@ -2,7 +2,7 @@
 #include <fstream>
 
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/sha256.hpp"
 #include "tests/unit/model/golden_gguf.hpp"
 #include "tests/unit/model/golden_run.hpp"

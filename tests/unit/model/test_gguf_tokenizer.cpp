@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/sha256.hpp"
 #include "tests/unit/model/gguf_bytes.hpp"
 #include "tests/unit/traces/scratch.hpp"

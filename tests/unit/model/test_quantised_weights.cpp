@@ -8,11 +8,11 @@
 #include <map>
 
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "tests/support/source_folder.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/model/cpu/cpu_run.hpp"
-#include "traces/model/scaled_floats.hpp"
+#include "traces/model/stored_weights.hpp"
 
 namespace kvsim::model::test_quantised_weights {
 namespace {

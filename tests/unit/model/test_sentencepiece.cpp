@@ -6,9 +6,9 @@
 #include "tests/support/small_sentencepiece.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/model/tokenizer.hpp"
-#include "traces/model/tokenizers/charsmap.hpp"
-#include "traces/model/tokenizers/protobuf_wire.hpp"
+#include "traces/model/tokenizers/sentencepiece_file.hpp"
 #include "traces/model/tokenizers/sentencepiece_model.hpp"
+#include "traces/model/tokenizers/text_normalizer.hpp"
 
 namespace kvsim::model::test_sentencepiece {
 namespace {

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/base/strict_json.hpp"
 #include "traces/model/tokenizer.hpp"
@@ -14,7 +14,7 @@
 #include "traces/model/tokenizers/byte_pair_encoder.hpp"
 #include "traces/model/tokenizers/sentencepiece_model.hpp"
 #include "traces/model/tokenizers/text_splitter.hpp"
-#include "traces/model/tokenizers/token_decoder.hpp"
+#include "traces/model/tokenizers/token_table.hpp"
 #include "traces/model/tokenizers/tokenizer_json.hpp"
 #include "traces/model/unicode_text.hpp"
 

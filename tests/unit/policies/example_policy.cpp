@@ -1,8 +1,8 @@
 // Keeps values of large norm.
 #include <cmath>
 
-#include "policies/api/renewing.hpp"
 #include "policies/api/score_policy.hpp"
+#include "policies/api/slots.hpp"
 #include "policies/parts/costs/cost_terms.hpp"
 
 namespace kvsim::policy::value_norm {

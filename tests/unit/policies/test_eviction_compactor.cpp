@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/rows/leverage.hpp"
+#include "policies/parts/rows/compactor_scores.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 

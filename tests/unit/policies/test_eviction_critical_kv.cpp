@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/rows/projected_norms.hpp"
+#include "policies/parts/rows/norms.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "tests/unit/policies/slow_reference.hpp"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <set>
 
-#include "policies/parts/codes/fake_quantisation.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
 #include "tests/unit/policies/slow_reference.hpp"
 
 namespace kvsim::policy::test::test_eviction_q_hitter {

@@ -4,7 +4,6 @@
 
 #include "policies/parts/index/fingerprints.hpp"
 #include "policies/parts/index/k_means.hpp"
-#include "policies/parts/index/representatives.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::test_fingerprints {

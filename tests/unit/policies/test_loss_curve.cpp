@@ -4,7 +4,6 @@
 #include <limits>
 #include <numeric>
 
-#include "policies/parts/oracles/loss_curve.hpp"
 #include "policies/parts/oracles/optimal_retention.hpp"
 #include "sim/base/error.hpp"
 #include "tests/support/exhaustive_retention.hpp"

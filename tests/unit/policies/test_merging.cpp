@@ -6,10 +6,8 @@
 #include <numeric>
 
 #include "policies/parts/merging/merging.hpp"
-#include "policies/parts/merging/nearest_rows.hpp"
 
 namespace kvsim::policy::test_merging {
-
 namespace {
 
 using Vector = std::vector<double>;

@@ -5,8 +5,8 @@
 #include <random>
 #include <set>
 
-#include "policies/parts/oracles/future_greedy.hpp"
 #include "policies/parts/oracles/optimal_retention.hpp"
+#include "policies/parts/oracles/planned_oracle.hpp"
 #include "sim/base/error.hpp"
 #include "tests/support/decoding_rows.hpp"
 #include "tests/support/exhaustive_retention.hpp"

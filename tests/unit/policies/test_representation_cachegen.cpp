@@ -6,12 +6,11 @@
 #include <random>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/codes/entropy_size.hpp"
+#include "policies/parts/codes/coding_cost.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
 namespace kvsim::policy::test::test_representation_cachegen {
-
 namespace {
 
 struct Bins {

@@ -4,13 +4,12 @@
 #include <set>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/codes/level_code.hpp"
+#include "policies/parts/codes/scalar_code.hpp"
 #include "sim/base/error.hpp"
 #include "tests/unit/policies/memory_calibration.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
 namespace kvsim::policy::test::test_representation_kvquant {
-
 namespace {
 
 using Numbers = std::vector<double>;

@@ -9,13 +9,12 @@
 #include <set>
 
 #include "policies/builtin.hpp"
-#include "policies/parts/codes/hadamard.hpp"
+#include "policies/parts/codes/orthogonal.hpp"
 #include "sim/base/rotary.hpp"
 #include "tests/unit/policies/representation_feeder.hpp"
 #include "tests/unit/policies/slow_codes.hpp"
 
 namespace kvsim::policy::test::test_representation_rotatekv {
-
 namespace {
 
 using Numbers = std::vector<double>;

@@ -6,12 +6,10 @@
 #include <numbers>
 #include <numeric>
 
-#include "policies/parts/index/hamming_scan.hpp"
-#include "policies/parts/index/sim_hash.hpp"
+#include "policies/parts/index/fingerprints.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::policy::test_sim_hash {
-
 namespace {
 
 std::vector<float> noise(std::size_t dim, std::uint64_t key) {

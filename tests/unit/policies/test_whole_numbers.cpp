@@ -5,7 +5,6 @@
 #include <functional>
 #include <numeric>
 
-#include "policies/parts/splits/largest_counts.hpp"
 #include "policies/parts/splits/whole_numbers.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"

@@ -7,7 +7,7 @@
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
 #include "sim/requests/prefix/hit_replay.hpp"
-#include "sim/requests/prefix/subtree_sampling.hpp"
+#include "sim/requests/prefix/prefix_tree.hpp"
 #include "slow_cache.hpp"
 #include "traces/requests/read_requests.hpp"
 

@@ -5,7 +5,7 @@
 #include "sim/requests/prefix/request_summary.hpp"
 #include "tests/support/source_folder.hpp"
 #include "traces/requests/read_requests.hpp"
-#include "traces/requests/token_blocks.hpp"
+#include "traces/requests/trace_builder.hpp"
 
 namespace kvsim::test_request_summary {
 

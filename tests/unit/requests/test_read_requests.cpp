@@ -4,14 +4,13 @@
 #include <filesystem>
 #include <set>
 
-#include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/gzip.hpp"
+#include "sim/base/partial_file.hpp"
 #include "traces/requests/json_fields.hpp"
 #include "traces/requests/read_requests.hpp"
 
 namespace kvsim::requests::test_read_requests {
-
 namespace {
 
 /// What a file with this text is read as.

@@ -3,12 +3,11 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "sim/base/atomic_file.hpp"
+#include "sim/base/partial_file.hpp"
 #include "tests/support/source_folder.hpp"
 #include "traces/requests/request_check.hpp"
 
 namespace kvsim::requests::test_request_check {
-
 namespace {
 
 RequestCheck check(const std::string& text, const ReadOptions& options = {}, std::size_t most = 10) {

@@ -3,16 +3,15 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/gzip.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/partial_file.hpp"
 #include "tests/support/source_folder.hpp"
 #include "traces/requests/read_requests.hpp"
 #include "traces/requests/write_requests.hpp"
 
 namespace kvsim::requests::test_write_requests {
-
 namespace {
 
 struct File {

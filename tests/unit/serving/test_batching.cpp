@@ -7,9 +7,9 @@
 #include <set>
 
 #include "sim/base/error.hpp"
+#include "sim/requests/serving/batching/batch_plan.hpp"
+#include "sim/requests/serving/batching/batch_run.hpp"
 #include "sim/requests/serving/batching/prefix_groups.hpp"
-#include "sim/requests/serving/batching/prepacking.hpp"
-#include "sim/requests/serving/batching/shared_reads.hpp"
 #include "tests/unit/serving/made_requests.hpp"
 
 namespace kvsim::serving::test_batching {

@@ -6,7 +6,6 @@
 #include "sim/base/error.hpp"
 #include "sim/requests/serving/served_model.hpp"
 #include "sim/requests/serving/serving_run.hpp"
-#include "sim/requests/serving/serving_summary.hpp"
 #include "tests/unit/serving/made_requests.hpp"
 #include "tests/unit/serving/slow_engine.hpp"
 

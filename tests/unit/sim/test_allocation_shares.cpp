@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "sim/base/error.hpp"
-#include "sim/replay/allocation_shares.hpp"
+#include "sim/replay/allocation_pass.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/study.hpp"
 

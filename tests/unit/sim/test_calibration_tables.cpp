@@ -4,7 +4,7 @@
 #include "policies/api/composition.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
-#include "sim/replay/calibrate.hpp"
+#include "sim/replay/calibration_tables.hpp"
 #include "sim/replay/table_files.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/unit/traces/scratch.hpp"

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "policies/parts/index/sim_hash.hpp"
+#include "policies/parts/index/fingerprints.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
 #include "sim/inspect/hash_correlation.hpp"
@@ -10,7 +10,6 @@
 #include "tests/support/slow_replay.hpp"
 
 namespace kvsim::test_hash_correlation {
-
 namespace {
 
 std::vector<sim::HashCorrelation> study(const trace::MemoryTrace& trace, const sim::HashStudy& wanted) {

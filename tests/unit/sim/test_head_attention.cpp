@@ -6,13 +6,11 @@
 
 #include "sim/base/error.hpp"
 #include "sim/inspect/head_attention.hpp"
-#include "sim/inspect/key_norm_attention.hpp"
-#include "sim/inspect/persistence.hpp"
+#include "sim/inspect/layer_importance.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 
 namespace kvsim::test_head_attention {
-
 namespace {
 
 std::vector<sim::LanePersistence> persistence(const trace::MemoryTrace& trace,

@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "sim/base/error.hpp"
-#include "sim/replay/matrix_file.hpp"
+#include "sim/replay/table_files.hpp"
 #include "tests/unit/traces/scratch.hpp"
 
 namespace kvsim::test_matrix_file {

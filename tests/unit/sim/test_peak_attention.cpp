@@ -2,10 +2,9 @@
 #include <catch2/catch.hpp>
 
 #include "sim/attention/importance_rule.hpp"
-#include "sim/attention/peak_attention.hpp"
+#include "sim/attention/prompt_attention.hpp"
 
 namespace kvsim::test_peak_attention {
-
 namespace {
 
 sim::Peak peak_of(const std::vector<float>& row, std::size_t prompt, const char* rule) {

@@ -8,7 +8,6 @@
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/rng.hpp"
-#include "sim/inspect/drop_order.hpp"
 #include "sim/inspect/ranking_study.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"

@@ -8,10 +8,9 @@
 #include "tests/support/random_trace.hpp"
 #include "tests/support/slow_replay.hpp"
 #include "tests/support/study.hpp"
-#include "traces/format/header_source.hpp"
+#include "traces/format/source.hpp"
 
 namespace kvsim::test_replay {
-
 namespace {
 
 void compare(const sim::PaidAttention& got, const sim::PaidAttention& expected) {

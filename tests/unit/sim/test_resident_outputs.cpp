@@ -1,12 +1,10 @@
 // Tests the outputs over resident positions against the sum written out.
 #include <catch2/catch.hpp>
 
-#include "sim/attention/output_distance.hpp"
 #include "sim/attention/resident_outputs.hpp"
 #include "sim/base/rng.hpp"
 
 namespace kvsim::test_resident_outputs {
-
 namespace {
 
 constexpr std::size_t kPositions = 90, kHeads = 2, kSteps = 5, kDim = 3, kRows = kHeads * kSteps;

@@ -1,9 +1,8 @@
 // Tests the shared arithmetic: attention rows, importance, largest sums and the per-step oracle.
 #include <catch2/catch.hpp>
 
-#include "policies/parts/rows/window_importance.hpp"
+#include "policies/parts/rows/window_rows.hpp"
 #include "sim/attention/attention_rows.hpp"
-#include "sim/attention/largest_sums.hpp"
 #include "sim/attention/prompt_pass.hpp"
 #include "sim/attention/step_oracle.hpp"
 #include "sim/base/cap_logits.hpp"

@@ -6,7 +6,7 @@
 #include "policies/builtin.hpp"
 #include "sim/attention/attention_rows.hpp"
 #include "sim/base/error.hpp"
-#include "sim/inspect/key_norm_attention.hpp"
+#include "sim/inspect/head_attention.hpp"
 #include "sim/replay/replay.hpp"
 #include "tests/support/every_eviction.hpp"
 #include "tests/support/random_trace.hpp"

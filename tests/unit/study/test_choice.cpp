@@ -4,15 +4,14 @@
 #include <map>
 #include <set>
 
-#include "analysis/choice/choice_facts.hpp"
-#include "analysis/choice/drawn_settings.hpp"
+#include "analysis/choice/candidates.hpp"
+#include "analysis/choice/choice_report.hpp"
 #include "analysis/choice/engine_recipes.hpp"
-#include "analysis/choice/race.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/csv_records.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/param_value.hpp"
-#include "sim/base/read_file.hpp"
 #include "tests/support/source_folder.hpp"
 
 using namespace kvsim;

@@ -3,8 +3,8 @@
 #include <deque>
 #include <fstream>
 
-#include "analysis/study/rank_helper.hpp"
 #include "analysis/study/rank_messages.hpp"
+#include "analysis/study/rank_worker.hpp"
 #include "analysis/study/study_folder.hpp"
 #include "policies/builtin.hpp"
 #include "tests/support/random_trace.hpp"

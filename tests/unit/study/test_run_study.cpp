@@ -7,12 +7,12 @@
 #include <fstream>
 #include <iostream>
 
-#include "analysis/results/reading/read_csv.hpp"
+#include "analysis/results/reading/read_tables.hpp"
 #include "analysis/study/run_study.hpp"
 #include "analysis/study/study_estimate.hpp"
 #include "policies/builtin.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
 #include "tests/support/random_trace.hpp"
 #include "tests/unit/traces/scratch.hpp"
 #include "traces/format/writer.hpp"

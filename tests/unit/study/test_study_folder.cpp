@@ -6,12 +6,12 @@
 #include <fstream>
 #include <memory>
 
-#include "analysis/results/budget_columns.hpp"
+#include "analysis/results/cell_columns.hpp"
 #include "analysis/study/study_folder.hpp"
 #include "analysis/study/study_results.hpp"
-#include "sim/base/atomic_file.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/read_file.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/partial_file.hpp"
 #include "tests/unit/traces/scratch.hpp"
 
 namespace kvsim::analysis::test_study_folder {

@@ -18,8 +18,8 @@
 #include "traces/format/block_digest.hpp"
 #include "traces/format/check.hpp"
 #include "traces/format/file_trace.hpp"
-#include "traces/format/marked_copy.hpp"
 #include "traces/format/schema.hpp"
+#include "traces/format/token_selection.hpp"
 #include "traces/format/writer.hpp"
 
 namespace kvsim::test::test_damage {

@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/guarded_allocation.hpp"
 #include "sim/base/isolated_run.hpp"
 
 namespace kvsim::test_guarded_allocation {
-
 namespace {
 
 const AllocationCalls& calls() {

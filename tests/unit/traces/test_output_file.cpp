@@ -20,13 +20,12 @@
 #include "tests/unit/traces/scratch.hpp"
 #include "tests/unit/traces/small_trace.hpp"
 #include "traces/format/check.hpp"
-#include "traces/format/marked_copy.hpp"
 #include "traces/format/reader.hpp"
+#include "traces/format/token_selection.hpp"
 #include "traces/format/writer.hpp"
 #include "traces/workloads/synthetic.hpp"
 
 namespace kvsim::test::test_output_file {
-
 namespace {
 
 using Names = std::vector<std::string>;

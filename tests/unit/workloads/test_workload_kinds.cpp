@@ -8,11 +8,10 @@
 #include "sim/base/error.hpp"
 #include "sim/base/sha256.hpp"
 #include "tests/unit/workloads/sample_tokenizer.hpp"
-#include "traces/workloads/passage_questions.hpp"
+#include "traces/workloads/passages.hpp"
 #include "traces/workloads/workload.hpp"
 
 namespace kvsim::workload::test_workload_kinds {
-
 namespace {
 
 std::uint64_t count_tokens(const SpannedText& text) {

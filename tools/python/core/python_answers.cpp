@@ -13,7 +13,7 @@
 
 #include "analysis/loop/answer_rows.hpp"
 #include "analysis/loop/evaluation.hpp"
-#include "analysis/results/utf8.hpp"
+#include "analysis/results/json_string.hpp"
 #include "sim/base/error.hpp"
 #include "tools/python/core/python_cells.hpp"
 #include "tools/python/core/python_parts.hpp"

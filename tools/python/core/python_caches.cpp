@@ -18,8 +18,8 @@
 #include "tools/python/core/owned_array.hpp"
 #include "tools/python/core/python_cells.hpp"
 #include "tools/python/core/python_parts.hpp"
-#include "traces/format/header_source.hpp"
 #include "traces/format/memory_trace.hpp"
+#include "traces/format/source.hpp"
 
 namespace nb = nanobind;
 

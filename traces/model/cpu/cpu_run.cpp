@@ -10,9 +10,9 @@
 #include <future>
 #include <limits>
 
-#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/matrix_view.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/workers.hpp"
 #include "traces/model/cpu/kernels.hpp"
 #include "traces/model/cpu/layer_halves.hpp"

@@ -1,7 +1,7 @@
 #include "traces/model/cuda/cuda_device.hpp"
 
-#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 #include "traces/model/cuda/cuda_error.hpp"
 
 namespace kvsim::model::cuda {

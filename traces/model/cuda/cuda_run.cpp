@@ -4,8 +4,8 @@
 #include <array>
 #include <string>
 
-#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/number_text.hpp"
 #include "traces/model/cuda/activations.hpp"
 #include "traces/model/cuda/cuda_device.hpp"
 #include "traces/model/cuda/device_attention.hpp"

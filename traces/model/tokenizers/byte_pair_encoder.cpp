@@ -4,9 +4,8 @@
 #include <queue>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "traces/model/tokenizers/byte_level.hpp"
-#include "traces/model/tokenizers/byte_token.hpp"
 
 namespace kvsim::model {
 namespace {

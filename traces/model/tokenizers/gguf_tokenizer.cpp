@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "traces/model/tokenizers/tokenizer_json.hpp"
 #include "traces/model/unicode_text.hpp"
 

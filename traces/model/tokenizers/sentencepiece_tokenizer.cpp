@@ -6,13 +6,13 @@
 #include <optional>
 
 #include "sim/base/error.hpp"
+#include "sim/base/files.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/number_text.hpp"
-#include "sim/base/quoted.hpp"
-#include "sim/base/read_file.hpp"
 #include "sim/base/strict_json.hpp"
-#include "traces/model/tokenizers/added_tokens.hpp"
-#include "traces/model/tokenizers/byte_token.hpp"
+#include "traces/model/tokenizers/byte_level.hpp"
 #include "traces/model/tokenizers/sentencepiece_model.hpp"
+#include "traces/model/tokenizers/token_table.hpp"
 #include "traces/model/tokenizers/tokenizer_json.hpp"
 
 namespace kvsim::model {

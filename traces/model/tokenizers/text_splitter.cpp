@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
 #include "sim/base/strict_json.hpp"
 #include "traces/model/tokenizers/tokenizer_json.hpp"
 

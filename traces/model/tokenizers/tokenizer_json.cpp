@@ -2,15 +2,14 @@
 
 #include <unordered_set>
 
-#include "sim/base/byte_text.hpp"
 #include "sim/base/error.hpp"
-#include "sim/base/quoted.hpp"
+#include "sim/base/message_text.hpp"
+#include "sim/base/number_text.hpp"
 #include "sim/base/strict_json.hpp"
-#include "traces/model/tokenizers/added_tokens.hpp"
 #include "traces/model/tokenizers/byte_pair_encoder.hpp"
 #include "traces/model/tokenizers/text_normalizer.hpp"
 #include "traces/model/tokenizers/text_splitter.hpp"
-#include "traces/model/tokenizers/token_decoder.hpp"
+#include "traces/model/tokenizers/token_table.hpp"
 
 namespace kvsim::model {
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 /// Batches of requests that are known in advance, and what one pass over the prompts of each computes.
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,7 @@ namespace kvsim::serving {
 enum class Batching {
   padded,    ///< every prompt has a row, as long as the longest of the batch
   sorted,    ///< the same of requests in order of falling length
-  packed,    ///< prompts share rows of that length (Prepacking, Zhao et al. 2024: prepacking.hpp)
+  packed,    ///< prompts share rows of that length (Prepacking, Zhao et al. 2024: batch_plan.hpp)
   unpadded,  ///< every prompt has a row of its own length
   cached,    ///< without the blocks that an LRU cache of the whole memory has, in the order of the trace
   grouped,   ///< in groups of one common prefix, which is computed once (BatchLLM: prefix_groups.hpp)
@@ -49,5 +50,21 @@ struct PromptBatch {
 /// and for one that does not fit the memory.
 std::vector<PromptBatch> plan_batches(const requests::RequestTrace& trace, const prefix::PrefixTree* tree,
                                       const BatchSettings& settings);
+
+/// Prepacking (Zhao et al. 2024, arXiv 2404.09529): prompts of a batch share rows instead of being padded to
+/// the longest. A mask keeps them apart, and positions begin anew with each prompt.
+struct Packing {
+  std::vector<std::vector<std::uint32_t>> rows{};  ///< prompts of each row, in the order they were put there
+  std::uint64_t longest = 0;                       ///< tokens of the longest prompt, and of every row
+  std::uint64_t prompts = 0, tokens = 0;           ///< of all prompts
+
+  std::uint64_t padded_tokens() const { return prompts * longest; }
+  std::uint64_t packed_tokens() const { return rows.size() * longest; }
+};
+
+/// Puts prompts into rows of the longest one's length: in order of falling length, each into the first row
+/// with room; of equals the one that comes first goes first. Throws Error(usage) for no prompts, for one of
+/// no tokens, and where a product of Packing would not fit 64 bits.
+Packing pack(std::span<const std::uint64_t> prompt_tokens);
 
 }  // namespace kvsim::serving
