@@ -8,7 +8,7 @@ libraries=(libboost-json1.81-dev libhdf5-dev libeigen3-dev libtbb-dev libicu-dev
            libfaiss-dev libhnswlib-dev libboost-context1.81-dev libsentencepiece-dev)
 [ "${1-}" != --libraries ] || { echo "${libraries[@]}"; exit; }
 tests=(libboost-mpi1.81-dev openmpi-bin gnuplot-nox catch2 python3 python3-h5py python3-numpy python3-xxhash python3-pandas
-       python3-matplotlib zsh chromium)
+       python3-matplotlib zsh chromium groff-base)
 packages=(g++ cmake ninja-build git "${libraries[@]}")
 if [ "${1-}" = --tests ]; then
   packages+=("${tests[@]}")

@@ -46,7 +46,7 @@ class InstallTest(unittest.TestCase):
         run("cmake", "--install", BUILD, "--prefix", cls.prefix, "--component", "development")
 
     def build(self, source, folder):
-        run("cmake", "-S", source, "-B", folder, f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+        run("cmake", "-G", "Ninja", "-S", source, "-B", folder, f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
             "-DCMAKE_BUILD_TYPE=Release")
         run("cmake", "--build", folder)
 
