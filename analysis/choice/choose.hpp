@@ -4,9 +4,9 @@
 ///
 /// Settings (candidates.hpp) are priced first: what does not fit the cap is not run. The prompts are
 /// split before anything is looked at. On the first half, where peak loss is known to order policies, a
-/// replay drops the worse half of the settings that store alike; then the rest answer in rounds (candidates.hpp).
-/// The winner alone answers the second half: its number is the one to believe, as the best of many is lucky
-/// where it was found.
+/// replay drops the worse half of the settings that store alike; then the rest answer in rounds. The winner
+/// alone answers the second half: its number is the one to believe, as the best of many is lucky where it
+/// was found.
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -1,6 +1,7 @@
 #include "analysis/loop/part_rows.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <string_view>
 
@@ -23,8 +24,7 @@ std::size_t answer_column(std::string_view key) {
       std::ranges::find_if(all, [&](const ColumnInfo& column) { return column.key == key; }) - all.begin());
 }
 
-}  // namespace
-
+/// The columns of such rows, `mine` in their middle.
 std::vector<ColumnInfo> columns_of_parts(const std::vector<ColumnInfo>& mine) {
   std::vector<ColumnInfo> out;
   for (const std::string_view key : kKeys) out.push_back(answer_columns()[answer_column(key)]);
@@ -33,6 +33,11 @@ std::vector<ColumnInfo> columns_of_parts(const std::vector<ColumnInfo>& mine) {
   return out;
 }
 
+/// The fields of the parts of one answer in the columns `mine`, a row per part. The cell was not skipped.
+using PartsOf = std::function<std::vector<std::vector<Value>>(const Answer& answer)>;
+
+/// Rows of one item, by cell in the order of the request, mode and part. A skipped cell has one row per mode
+/// with the reason; `mine`: how many columns are the parts' own.
 std::vector<std::vector<Value>> rows_of_parts(const AnswerItem& item, const sim::LoopRequest& request,
                                               const sim::LoopOutcome& outcome, std::size_t mine,
                                               const PartsOf& parts_of) {
@@ -51,8 +56,6 @@ std::vector<std::vector<Value>> rows_of_parts(const AnswerItem& item, const sim:
     }
   return rows;
 }
-
-namespace {
 
 std::vector<ColumnInfo> own_layer_columns() {
   std::vector<ColumnInfo> out{{"layer", "index", "layer of the model, from 0"}};

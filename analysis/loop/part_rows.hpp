@@ -1,7 +1,6 @@
 #pragma once
 /// Tidy rows of a closed loop per layer or token of an answer. They begin with the columns of the answer's
 /// own row that say which answer it is, join with it on them, and end with why there is none.
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,18 +12,6 @@
 #include "traces/capture/workload_item.hpp"
 
 namespace kvsim::analysis {
-
-/// The columns of such rows, `mine` in their middle.
-std::vector<ColumnInfo> columns_of_parts(const std::vector<ColumnInfo>& mine);
-
-/// The fields of the parts of one answer in the columns `mine`, a row per part. The cell was not skipped.
-using PartsOf = std::function<std::vector<std::vector<Value>>(const Answer& answer)>;
-
-/// Rows of one item, by cell in the order of the request, mode and part. A skipped cell has one row per mode
-/// with the reason; `mine`: how many columns are the parts' own.
-std::vector<std::vector<Value>> rows_of_parts(const AnswerItem& item, const sim::LoopRequest& request,
-                                              const sim::LoopOutcome& outcome, std::size_t mine,
-                                              const PartsOf& parts_of);
 
 /// Of teacher mode, how far the model's state has drifted from the full cache's on its way through the
 /// layers.

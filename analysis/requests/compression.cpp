@@ -334,6 +334,12 @@ Records compression_records(const std::vector<CompressionRow>& rows) {
 
 namespace {
 
+/// "snapkv 25%"; "-" without a policy.
+std::string compression_label(const CompressionRow& row) {
+  if (row.policy == nullptr) return "-";
+  return row.policy->name + (row.budget.empty() ? "" : " " + row.budget);
+}
+
 std::string right_text(const CompressionRow& row) {
   if (!row.right) return "-";
   std::string out = fixed_text(100 * row.right->mean, 1);
@@ -389,11 +395,6 @@ std::string answers_text(const CompressionGrid& grid) {
 }
 
 }  // namespace
-
-std::string compression_label(const CompressionRow& row) {
-  if (row.policy == nullptr) return "-";
-  return row.policy->name + (row.budget.empty() ? "" : " " + row.budget);
-}
 
 void write_compression_table(std::ostream& out, const CompressionGrid& grid,
                              const std::vector<CompressionRow>& rows) {

@@ -1,5 +1,5 @@
 #pragma once
-/// A served model whose tokens are kept by a policy.
+/// Compression of a cache against its reuse, and the served model whose tokens are kept by a policy.
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
@@ -83,8 +83,5 @@ void write_compression_table(std::ostream& out, const CompressionGrid& grid,
 /// The same as a page: what is compared, the table, how to read it, what it rests on. `file`: of the trace.
 void write_compression_page(std::ostream& out, const CompressionGrid& grid,
                             const std::vector<CompressionRow>& rows, const std::string& file);
-
-/// "snapkv 25%"; "-" without a policy.
-std::string compression_label(const CompressionRow& row);
 
 }  // namespace kvsim::analysis

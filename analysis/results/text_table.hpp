@@ -1,5 +1,5 @@
 #pragma once
-/// Aligned columns for people, as many as there is room for (text_table.hpp).
+/// Aligned columns for people, as many as there is room for.
 #include <cstddef>
 #include <iosfwd>
 #include <set>
@@ -59,7 +59,7 @@ struct TableLook {
   /// Columns to show beside those that say what a row is, as plain_name() understands them; empty: those that
   /// there is room for.
   std::vector<std::string> columns{};
-  bool colours = false;           ///< lines may hold the codes of text_table.hpp
+  bool colours = false;           ///< lines may hold codes of colours
   std::set<std::string> there{};  ///< which columns the tables have that were shown, such as attention_loss
 
   bool asks_for(const std::string& column) const;

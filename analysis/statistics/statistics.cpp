@@ -51,33 +51,6 @@ bool alike_lengths(std::uint64_t shortest, std::uint64_t longest) {
   return longest <= shortest + std::max<std::uint64_t>(2, shortest / 100);
 }
 
-Statistics statistics_of(const Records& results, const std::vector<TraceId>& traces,
-                         const StatisticsOptions& options) {
-  std::vector<const Metric*> chosen;
-  for (const std::string& key : options.metrics) chosen.push_back(&metric(key));
-  if (chosen.empty())
-    for (const Metric& each : metrics()) chosen.push_back(&each);
-  return statistics_of(results, traces, options, chosen);
-}
-
-Statistics statistics_of(const Records& results, const std::vector<TraceId>& traces,
-                         const StatisticsOptions& options, const std::vector<const Metric*>& chosen) {
-  check(options);
-  Statistics out = empty_statistics();
-  const std::vector<std::string> cuts = cuts_of(results);
-  std::map<std::string, std::vector<std::string>> notes;
-  for (const std::string& cut : cuts) {
-    const TraceValues study(results, cut, traces, chosen);
-    Statistics made = cut_statistics(study, options, cut);
-    append(out.means, std::move(made.means));
-    append(out.differences, std::move(made.differences));
-    append(out.ranks, std::move(made.ranks));
-    notes[cut] = std::move(made.notes);
-  }
-  out.notes = told_once(notes, cuts);
-  return out;
-}
-
 namespace {
 
 /// Metrics by budget and policy.
@@ -338,9 +311,31 @@ class CutStatistics {
 
 }  // namespace
 
-Statistics cut_statistics(const TraceValues& study, const StatisticsOptions& options,
-                          const std::string& cut) {
-  return CutStatistics(study, options, cut).make();
+Statistics statistics_of(const Records& results, const std::vector<TraceId>& traces,
+                         const StatisticsOptions& options) {
+  std::vector<const Metric*> chosen;
+  for (const std::string& key : options.metrics) chosen.push_back(&metric(key));
+  if (chosen.empty())
+    for (const Metric& each : metrics()) chosen.push_back(&each);
+  return statistics_of(results, traces, options, chosen);
+}
+
+Statistics statistics_of(const Records& results, const std::vector<TraceId>& traces,
+                         const StatisticsOptions& options, const std::vector<const Metric*>& chosen) {
+  check(options);
+  Statistics out = empty_statistics();
+  const std::vector<std::string> cuts = cuts_of(results);
+  std::map<std::string, std::vector<std::string>> notes;
+  for (const std::string& cut : cuts) {
+    const TraceValues study(results, cut, traces, chosen);
+    Statistics made = CutStatistics(study, options, cut).make();
+    append(out.means, std::move(made.means));
+    append(out.differences, std::move(made.differences));
+    append(out.ranks, std::move(made.ranks));
+    notes[cut] = std::move(made.notes);
+  }
+  out.notes = told_once(notes, cuts);
+  return out;
 }
 
 namespace {

@@ -51,9 +51,4 @@ bool alike_lengths(std::uint64_t shortest, std::uint64_t longest);
 /// The tables without rows: their columns.
 Statistics empty_statistics();
 
-// Means, differences and ranks at one cut.
-
-/// `options` have been checked.
-Statistics cut_statistics(const TraceValues& study, const StatisticsOptions& options, const std::string& cut);
-
 }  // namespace kvsim::analysis

@@ -17,7 +17,7 @@ inline double nearest_rank(std::span<const double> ascending, double share) {
   return ascending[std::max<std::size_t>(rank, 1) - 1];
 }
 
-/// All are NaN where there are no values. Percentiles are values that occurred (spread.hpp).
+/// All are NaN where there are no values. Percentiles are values that occurred.
 struct Spread {
   double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;
 };

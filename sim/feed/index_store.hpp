@@ -14,7 +14,7 @@ namespace kvsim::sim {
 // A SlotStore records which token is in each slot of a cache.
 //
 // Policies decide by slot; only the store knows where the keys and values of a slot lie. An IndexStore
-// (sim/feed/index_store.hpp) stores positions, and the keys and values stay in tensors that all caches
+// stores positions, and the keys and values stay in tensors that all caches
 // share: the recorded ones in a replay, those of the prompt in a running model. A store that owns its keys
 // and values copies them when a token joins. Policies and UnitDriver work the same way with both.
 

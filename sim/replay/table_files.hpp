@@ -40,7 +40,7 @@ class TableFiles final : public policy::Tables {
   /// Of a dataset that is read and checked as those of row() are, but for the number of its dimensions.
   std::vector<float> of_head(std::string_view file, std::string_view dataset, int layer, int kv_head,
                              std::span<const std::size_t> dims) const override;
-  /// Reads `file` as sim/replay/table_files.hpp says.
+  /// Reads `file` as read_matrix() does.
   std::vector<std::vector<double>> matrix(std::string_view file) const override;
   /// Of a calibration (sim/replay/calibration_tables.hpp), which must be of a model of this shape. It is
   /// refused, Error(usage), when one of its traces has the content or the recorded prompt of this run, unless

@@ -205,20 +205,6 @@ CommandLine::CommandLine(const std::string& name, const std::string& help, const
 
 CommandLine::~CommandLine() = default;
 
-std::string CommandLine::parse(std::span<const std::string> arguments) const {
-  try {
-    // CLI11 takes them from the end.
-    app_->parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::CallForVersion& asked) {
-    return std::string(asked.what()) + '\n';
-  } catch (const CLI::Success&) {
-    return app_->help();
-  } catch (const CLI::ParseError& error) {
-    usage_error(explain(*app_, error));
-  }
-  return {};
-}
-
 namespace {
 
 std::vector<std::string> option_names(const CLI::App& app) {
@@ -337,8 +323,8 @@ std::string in_our_words(const std::string& text) {
   return text;
 }
 
-}  // namespace
-
+/// What is wrong with a command line, with the nearest valid spelling. `error`: what root.parse() threw, not
+/// being a call for help or version.
 std::string explain(const CLI::App& root, const CLI::ParseError& error) {
   const CLI::App* app = &root;
   while (true) {
@@ -354,6 +340,22 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error) {
     if (chosen.empty()) return in_our_words(error.what()) + "\n  " + see_help(*app);
     app = chosen.back();
   }
+}
+
+}  // namespace
+
+std::string CommandLine::parse(std::span<const std::string> arguments) const {
+  try {
+    // CLI11 takes them from the end.
+    app_->parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForVersion& asked) {
+    return std::string(asked.what()) + '\n';
+  } catch (const CLI::Success&) {
+    return app_->help();
+  } catch (const CLI::ParseError& error) {
+    usage_error(explain(*app_, error));
+  }
+  return {};
 }
 
 }  // namespace kvsim::tools

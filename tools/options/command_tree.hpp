@@ -1,7 +1,6 @@
 #pragma once
 /// Commands and their options, as the commands describe them. Behind it is CLI11, which takes a compiler
 /// seconds to read: so its header is for this header's own file and those that print help.
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -116,14 +115,5 @@ class CommandLine {
  private:
   std::unique_ptr<CLI::App> app_;
 };
-
-}  // namespace kvsim::tools
-
-namespace kvsim::tools {
-
-// Says what is wrong with a command line, with the nearest valid spelling.
-
-/// `error`: what app.parse() threw, not being a call for help or version.
-std::string explain(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace kvsim::tools

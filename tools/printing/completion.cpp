@@ -5,6 +5,64 @@
 namespace kvsim::tools {
 namespace {
 
+// What both scripts say of values.
+
+/// What completes a value, as the scripts name it: "@policies", "@files", "@none", or words with spaces
+/// between.
+std::string value_name(const Completed& completed) {
+  switch (completed.kind) {
+    case Completed::Kind::words:
+      return joined(completed.words, " ");
+    case Completed::Kind::policies:
+      return "@policies";
+    case Completed::Kind::models:
+      return "@models";
+    case Completed::Kind::machines:
+      return "@machines";
+    case Completed::Kind::files:
+      return "@files";
+    case Completed::Kind::traces:
+      return "@traces";
+    case Completed::Kind::studies:
+      return "@studies";
+    case Completed::Kind::folders:
+      return "@folders";
+    case Completed::Kind::nothing:
+      break;
+  }
+  return "@none";
+}
+
+/// What may stand right behind a command's name, and what after other arguments.
+std::string first_value(const DescribedCommand& command) {
+  if (!command.commands.empty()) return joined(command.commands, " ");
+  return command.positionals.empty() ? "@none" : value_name(command.positionals.front().completed);
+}
+
+std::string later_value(const DescribedCommand& command) {
+  if (!command.commands.empty()) return joined(command.commands, " ");
+  return command.positionals.empty() ? "@none" : value_name(command.positionals.back().completed);
+}
+
+/// Which options ("kvsim replay --policy") take which values: by value_name().
+std::map<std::string, std::vector<std::string>> options_by_value(
+    const std::vector<DescribedCommand>& commands) {
+  std::map<std::string, std::vector<std::string>> out;
+  for (const DescribedCommand& command : commands)
+    for (const DescribedOption& option : command.options)
+      if (!option.value.empty())
+        for (const std::string& name : option.names)
+          out[value_name(option.completed)].push_back(command.name + ' ' + name);
+  return out;
+}
+
+/// One of the names, as `case` takes it.
+std::string patterns(const std::vector<std::string>& names) {
+  std::vector<std::string> out;
+  for (const std::string& name : names) out.push_back(shell_quoted(name));
+  return joined(out, " | ");
+}
+
 constexpr const char* kBashBegin = R"(# bash completion of kvsim, written by `kvsim completion bash`.
 
 # Completes $1: words, or @ and what they are the names of.
@@ -185,57 +243,6 @@ std::string zsh_completion(Command root) {
   return begin.substr(0, head) + array_of("_kvsim_policies", policy_words()) +
          array_of("_kvsim_allocations", allocation_words()) + array_of("_kvsim_models", model_words()) +
          array_of("_kvsim_machines", machine_words()) + '\n' + begin.substr(head) + body + kZshEnd;
-}
-
-std::string value_name(const Completed& completed) {
-  switch (completed.kind) {
-    case Completed::Kind::words:
-      return joined(completed.words, " ");
-    case Completed::Kind::policies:
-      return "@policies";
-    case Completed::Kind::models:
-      return "@models";
-    case Completed::Kind::machines:
-      return "@machines";
-    case Completed::Kind::files:
-      return "@files";
-    case Completed::Kind::traces:
-      return "@traces";
-    case Completed::Kind::studies:
-      return "@studies";
-    case Completed::Kind::folders:
-      return "@folders";
-    case Completed::Kind::nothing:
-      break;
-  }
-  return "@none";
-}
-
-std::string first_value(const DescribedCommand& command) {
-  if (!command.commands.empty()) return joined(command.commands, " ");
-  return command.positionals.empty() ? "@none" : value_name(command.positionals.front().completed);
-}
-
-std::string later_value(const DescribedCommand& command) {
-  if (!command.commands.empty()) return joined(command.commands, " ");
-  return command.positionals.empty() ? "@none" : value_name(command.positionals.back().completed);
-}
-
-std::map<std::string, std::vector<std::string>> options_by_value(
-    const std::vector<DescribedCommand>& commands) {
-  std::map<std::string, std::vector<std::string>> out;
-  for (const DescribedCommand& command : commands)
-    for (const DescribedOption& option : command.options)
-      if (!option.value.empty())
-        for (const std::string& name : option.names)
-          out[value_name(option.completed)].push_back(command.name + ' ' + name);
-  return out;
-}
-
-std::string patterns(const std::vector<std::string>& names) {
-  std::vector<std::string> out;
-  for (const std::string& name : names) out.push_back(shell_quoted(name));
-  return joined(out, " | ");
 }
 
 }  // namespace kvsim::tools

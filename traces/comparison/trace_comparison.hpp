@@ -52,7 +52,7 @@ class DifferenceMeter {
   TensorDifference found_;
 };
 
-/// Largest relative error (trace_comparison.hpp) at which tensors and rows count as equal.
+/// Largest relative error (TensorDifference) at which tensors and rows count as equal.
 struct Tolerance {
   double tensor = 0;  ///< of a layer's whole tensor
   double row = 0;     ///< of each of its rows, one token of one head

@@ -50,7 +50,7 @@ class TraceBuilder {
   /// returns its number. `ids` null: the line says nothing of blocks. Throws Error(input) at this line.
   std::uint32_t add(Request request, std::uint64_t prompt_tokens, std::uint64_t generated_tokens,
                     const std::vector<BlockId>* ids);
-  /// The same of a prompt that is known token by token (trace_builder.hpp), and of the answer where it is:
+  /// The same of a prompt that is known token by token, and of the answer where it is:
   /// `output` is appended to `prompt`; null: it is not known.
   std::uint32_t add_tokens(const Request& request, std::vector<std::uint64_t>& prompt,
                            std::uint64_t generated_tokens, const std::vector<std::uint64_t>* output);

@@ -63,7 +63,7 @@ std::vector<float> level_means(std::vector<float> numbers, std::size_t levels, s
 /// Returns the Euclidean distance between x and x after asymmetric quantisation to `bits` bits with one scale
 /// and one zero point, as Q-Hitter's code does it: 2^bits - 1 steps from the least to the largest element (a
 /// range below 1e-5 counts as 1e-5), rounded to even. The zero point is one of the levels, so a range that
-/// does not hold zero is clipped. Codes of representations (scalar_code.hpp) differ in all of that: their
+/// does not hold zero is clipped. Codes of representations, above, differ in all of that: their
 /// scales are 16-bit floats, and the range of a code with a zero point holds zero.
 inline double quantisation_error(std::span<const float> x, std::size_t bits) {
   const auto [least, largest] = std::minmax_element(x.begin(), x.end());

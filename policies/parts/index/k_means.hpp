@@ -44,7 +44,7 @@ struct VectorCode {
   std::size_t nearest(std::span<const float> vector) const;
 };
 
-/// Centres of the clusters of `points` (k_means.hpp), as 16-bit floats.
+/// Centres of the clusters of `points`, as 16-bit floats.
 VectorCode clustered(const MatrixView& points, std::size_t size, std::uint64_t key, std::size_t most_rounds);
 
 // Picks a few items that stand for many.

@@ -16,7 +16,7 @@ namespace kvsim::serving {
 enum class Batching {
   padded,    ///< every prompt has a row, as long as the longest of the batch
   sorted,    ///< the same of requests in order of falling length
-  packed,    ///< prompts share rows of that length (Prepacking, Zhao et al. 2024: batch_plan.hpp)
+  packed,    ///< prompts share rows of that length (Prepacking, Zhao et al. 2024)
   unpadded,  ///< every prompt has a row of its own length
   cached,    ///< without the blocks that an LRU cache of the whole memory has, in the order of the trace
   grouped,   ///< in groups of one common prefix, which is computed once (BatchLLM: prefix_groups.hpp)

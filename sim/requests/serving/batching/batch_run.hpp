@@ -17,7 +17,7 @@ namespace kvsim::serving {
 struct DecodeReads {
   std::uint64_t tokens = 0;         ///< that are read, of a layer without a window
   std::uint64_t within_window = 0;  ///< of one with the window
-  std::uint64_t partials = 0;       ///< written and read again (batch_run.hpp)
+  std::uint64_t partials = 0;       ///< written and read again, where reads are shared
   double seconds = 0;               ///< of the steps
 };
 
